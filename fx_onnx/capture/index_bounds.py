@@ -49,7 +49,7 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
         if found is not None:
             known[node] = found
         for table, axis, index in _lookups(node):
-            rows = table.meta["val"].shape[axis]
+            rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
             if index in known and isinstance(rows, int) and known[index][1].free_symbols:
                 yield sympy.Le(known[index][1] + 1, rows).xreplace(defined), _line(node)
 

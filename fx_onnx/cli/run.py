@@ -26,7 +26,7 @@ Module = Annotated[bool, typer.Option("-m", help="Run a module, as python -m doe
 
 
 def run(program: Program, arguments: Arguments = None, module: Module = False) -> None:
-    """Runs a program, such as yolo or a script, in which torch.onnx.export goes through fx_onnx.
+    """Runs a program whose torch.onnx.export goes through fx_onnx.
 
     The exit code is the program's. Processes that the program starts export through torch.onnx.
     """

@@ -6,16 +6,20 @@ A message states in one or two sentences what is wrong and what the user can do.
 from __future__ import annotations
 
 import logging
-
-import torch
+import sys
 
 from fx_onnx.core.messages import Finding, MessageId, place_in, with_id
 
 
-class OnnxExporterError(getattr(torch.onnx, "OnnxExporterError", RuntimeError)):  # type: ignore[misc]
+class _OnnxError(RuntimeError):
+    """The base of ``OnnxExporterError`` until the first error is made."""
+
+
+class OnnxExporterError(_OnnxError):
     """The base class of all errors of fx_onnx. Catch it to catch every failure of an export.
 
     It derives from torch's class of this name, so that code that catches the failures of torch.onnx catches these too.
+    Torch takes long to import the class, so it becomes the base when the first error is made.
 
     Attributes:
         id: the kind of the failure, for example ``FX1302``, which ``str()`` shows; docs/troubleshooting.md explains it.
@@ -27,6 +31,8 @@ class OnnxExporterError(getattr(torch.onnx, "OnnxExporterError", RuntimeError)):
 
     def __init__(self, message: str = "", *, id: MessageId | None = None) -> None:
         super().__init__(message)
+        if OnnxExporterError.__bases__ == (_OnnxError,) and "torch.onnx" in sys.modules:
+            OnnxExporterError.__bases__ = (getattr(sys.modules["torch.onnx"], "OnnxExporterError", _OnnxError),)
         if id is not None:
             self.id = id
 

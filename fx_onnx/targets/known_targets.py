@@ -65,7 +65,7 @@ def find_target(target: str | Target) -> Target:
 
         if isinstance(target, Target):
             return target
-    if target not in NAMES and target not in VARIANTS:
+    if not isinstance(target, str) or (target not in NAMES and target not in VARIANTS):
         hint = _hint(target) or f"; the targets are {', '.join(NAMES)}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")

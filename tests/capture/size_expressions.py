@@ -391,7 +391,7 @@ FAMILIES = (
     ], SIGNAL),
     Family("convolutions", [
         lambda x, n: F.conv1d(x, WEIGHT),
-        Row(lambda x, n: F.conv1d(x, WEIGHT, padding=n // 4), refused=ATTRIBUTE),
+        lambda x, n: F.conv1d(x, WEIGHT, padding=n // 4),
         Row(lambda x, n: F.conv1d(x, WEIGHT, dilation=n // 4), refused=ATTRIBUTE),
         Row(lambda x, n: F.conv1d(x, WEIGHT, stride=n // 4), refused=ATTRIBUTE),
         Row(lambda x, n: F.conv1d(x, WEIGHT[:, :2], groups=n // 4), refused=ATTRIBUTE),
@@ -399,7 +399,7 @@ FAMILIES = (
         lambda x, n: F.conv1d(x, torch.ones(4, 4, n)),
         lambda x, n: F.conv1d(x, torch.ones(2, 4, n // 2)),
         lambda x, n: F.conv1d(x, WEIGHT, bias=torch.ones(4) / n),
-        Row(lambda x, n: F.conv_transpose1d(x, WEIGHT, stride=2, output_padding=n % 2), refused=ATTRIBUTE),
+        lambda x, n: F.conv_transpose1d(x, WEIGHT, stride=2, output_padding=n % 2),
         Row(lambda x, n: F.unfold(x[:, None], (2, n // 3)), wrong="a kernel of size 0 is no error"),
         lambda x, n: F.pad(x, (n // 4, n % 3)),
         lambda x, n: F.pad(x, (0, 12 - n)),
