@@ -165,8 +165,8 @@ class _ValueNumbers(TorchDispatchMode):
             and given.dtype == result.dtype
             and self._size(given.numel()) == self._size(result.numel())
         )
-        may_view = given is not None and func._schema.returns[0].alias_info is not None
-        is_view = may_view and storage_id(given) == storage_id(result)
+        may_view = func._schema.returns[0].alias_info is not None
+        is_view = given is not None and may_view and storage_id(given) == storage_id(result)
         if is_view and (known := self._places.get(self._place(result))) is not None:
             self.define(result, known)
         elif given is None or not (_name(func) in _MOVES and same):
