@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", nargs="?", help="a folder of fx_onnx, or decompositions")
     parser.add_argument("--against", metavar="REVISION", help="a revision of git to compare with")
     options = parser.parse_args(arguments)
-    after = count_files(read_tree(ROOT))
-    before = count_files(read_revision(ROOT, options.against)) if options.against else None
     group = inside_of(options.folder) if options.folder else folder_of
+    after = count_files(read_tree(ROOT), group)
+    before = count_files(read_revision(ROOT, options.against), group) if options.against else None
     found = entries(
         total(after, group), None if before is None else total(before, group), options.folder or "statements"
     )
@@ -42,14 +42,15 @@ def main(arguments: list[str] | None = None) -> None:
     print("\n".join(found) if options.folder else textwrap.fill(", ".join(found), width=120))
 
 
-def count_files(texts: Mapping[str, str]) -> Counter[str]:
-    """Returns the statements of each file that is not generated.
+def count_files(texts: Mapping[str, str], group: Callable[[str], str]) -> Counter[str]:
+    """Returns the statements of each file that is not generated and that ``group`` does not map to an empty string.
 
     Args:
         texts: the text of each file, by its path from the repository's root.
+        group: returns the group of a file, by its path from the package's root.
     """
-    written = {name: text for name, text in texts.items() if not text.startswith(_GENERATED)}
-    return Counter({name.removeprefix(f"{PACKAGE}/"): count(text) for name, text in written.items()})
+    written = {n.removeprefix(f"{PACKAGE}/"): text for n, text in texts.items() if not text.startswith(_GENERATED)}
+    return Counter({name: count(text) for name, text in written.items() if group(name)})
 
 
 def count(text: str) -> int:

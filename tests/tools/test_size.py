@@ -33,7 +33,8 @@ def test_statements(text, expected):
 
 
 def test_folders_and_files():
-    counts = count_files(FILES)
+    counts = count_files(FILES, folder_of)
+    assert set(count_files(FILES, inside_of("ops"))) == {"ops/unary.py", "ops/deep/more.py"}
     assert total(counts, folder_of) == {"fx_onnx": 1, "ops": 3, "decompositions": 3}
     for folder in ("ops", "ops/", "fx_onnx/ops"):
         assert total(counts, inside_of(folder)) == {"unary.py": 2, "deep/more.py": 1}
