@@ -84,7 +84,7 @@ def _load_array(name: str, path: Path) -> torch.Tensor:
     try:
         array = np.load(path, allow_pickle=False)
         return torch.from_numpy(np.ascontiguousarray(array))
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # NumPy raises whatever its parsers raise for a damaged file
         # NumPy takes any other file for a pickle, and proposes to load it unsafely.
         reason = "." if "allow_pickle" in str(error) else f": {error}"
         raise ArgumentError(

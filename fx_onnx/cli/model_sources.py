@@ -131,12 +131,18 @@ def _of_file(path: Path) -> ModelSource:
         )
     import torch
 
-    entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
-    inner = {entry.partition("/")[2] for entry in entries}
-    if "models/model.json" in inner or "archive_format" in inner:
-        return ModelSource(torch.export.load(path))
-    if "constants.pkl" in inner and any(entry.startswith("code/") for entry in inner):
-        return ModelSource(torch.jit.load(path, map_location="cpu"))
+    try:
+        entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+        inner = {entry.partition("/")[2] for entry in entries}
+        if "models/model.json" in inner or "archive_format" in inner:
+            return ModelSource(torch.export.load(path))
+        if "constants.pkl" in inner and any(entry.startswith("code/") for entry in inner):
+            return ModelSource(torch.jit.load(path, map_location="cpu"))
+    except Exception as error:  # torch raises errors of many classes for a damaged file
+        raise ArgumentError(
+            f"torch {torch.__version__} cannot load {path}: {first_line(error)}; save the model again with this torch.",
+            id=MessageId.MODEL_SOURCE,
+        ) from error
     if "data.pkl" in inner or path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl"):
         raise ArgumentError(
             f"{path} is pickled: loading it would run the code in the file, and weights alone are no model. Name a "

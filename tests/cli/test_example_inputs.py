@@ -67,6 +67,17 @@ def test_an_array_of_objects_is_refused(tmp_path: Path) -> None:
         parse_inputs([f"x=@{tmp_path / 'x.npy'}"])
 
 
+_HEADER = b"\x93NUMPY\x01\x00%c\x00"
+_HUGE = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999,), }\n"
+
+
+@pytest.mark.parametrize("damaged", [b"", b"PK\x03\x04xx", _HEADER % 3 + b"((\n", _HEADER % len(_HUGE) + _HUGE])
+def test_a_damaged_array_is_refused(tmp_path: Path, damaged: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(damaged)
+    with pytest.raises(ArgumentError, match="is not a NumPy file of one array"):
+        parse_inputs([f"x=@{tmp_path / 'x.npy'}"])
+
+
 def test_dynamic_dims() -> None:
     found = parse_dynamic_dims(["x:0=batch,1=length", "y:-1=width"], ["x", "y", "z"])
     assert found == {"x": {0: "batch", 1: "length"}, "y": {-1: "width"}, "z": None}

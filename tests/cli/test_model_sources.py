@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,22 @@ def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
 def test_what_gives_no_model_is_refused(source: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         load(source)
+
+
+@pytest.mark.parametrize("member", ["models/model.json", "archive_format", "constants.pkl", "data.pkl"])
+def test_a_damaged_archive_is_refused(folder: Path, member: str) -> None:
+    model = torch.nn.Linear(2, 3)
+    if member.endswith(".pkl"):
+        torch.jit.script(model).save(folder / "m.pt")
+    else:
+        torch.export.save(torch.export.export(model, (torch.ones(1, 2),)), folder / "m.pt2")
+    valid = next(folder.glob("m.pt*"))
+    with zipfile.ZipFile(valid) as archive, zipfile.ZipFile(folder / "damaged.pt2", "w") as damaged:
+        for entry in archive.infolist():
+            content = archive.read(entry)
+            damaged.writestr(entry.filename, content[:-9] if entry.filename.endswith(f"/{member}") else content)
+    with pytest.raises(ArgumentError, match=r"cannot load damaged\.pt2: \w+: .*; save the model again"):
+        load("damaged.pt2")
 
 
 def test_a_folder_of_transformers_needs_its_prefix(folder: Path) -> None:
