@@ -17,7 +17,7 @@ from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verification.fx_slices import executed
 from fx_onnx.program.verification.reference_runs import lifted_arguments, output_pairs
-from fx_onnx.program.verification.tensor_comparison import as_pair, distances
+from fx_onnx.program.verification.tensor_comparison import as_pair, distances, largest
 
 __all__ = ["VerificationInfo", "verify_onnx_program"]
 
@@ -59,8 +59,8 @@ class VerificationInfo:
         absolute, relative = _differences(*as_pair(left, right))
         return cls(
             name,
-            _largest(absolute),
-            _largest(relative),
+            largest(absolute),
+            largest(relative),
             torch.histogram(absolute.float(), bins=_BIN_EDGES),
             torch.histogram(relative.float(), bins=_BIN_EDGES),
             left.dtype,
@@ -88,10 +88,6 @@ def _differences(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Te
     magnitudes, absolute = distances(expected, actual)
     relative = torch.where(absolute == 0, 0.0, absolute / magnitudes.clamp(min=1e-7)).nan_to_num(math.inf, math.inf)
     return absolute.flatten(), relative.flatten()
-
-
-def _largest(values: torch.Tensor) -> float:
-    return float(values.max()) if values.numel() else 0.0
 
 
 def verify_onnx_program(

@@ -18,6 +18,7 @@ __all__ = [
     "differences_of",
     "distances",
     "errors_in_double",
+    "largest",
 ]
 
 
@@ -142,13 +143,13 @@ def compare(
         return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
     magnitudes, absolute = distances(expected, found)
     limits = tolerance.limits(expected.dtype)
-    scale, largest = _largest(magnitudes[magnitudes.isfinite()]), _largest(absolute[absolute.isfinite()])
-    if not largest and limits == EXACT:
-        largest = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
+    scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
+    if not most and limits == EXACT:
+        most = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
     allowed = limits.atol + limits.rtol * scale
     exceeding = absolute > (limits.atol + limits.rtol * magnitudes if tolerance.by_element else allowed)
     nonfinite, outliers = int(absolute.isinf().sum()), int((exceeding | absolute.isinf()).sum())
-    few = outliers <= limits.outliers * expected.numel() and largest <= OUTLIER_FACTOR * allowed
+    few = outliers <= limits.outliers * expected.numel() and most <= OUTLIER_FACTOR * allowed
     problem = ""
     if found.dtype != expected.dtype and tolerance.check_dtype:
         problem = f"the dtype is {str(found.dtype).removeprefix('torch.')} instead of {dtype}"
@@ -157,12 +158,12 @@ def compare(
     elif tolerance.by_element and outliers:
         problem = (
             f"{outliers} of {expected.numel()} elements differ by more than {limits.atol:.3g} plus {limits.rtol:.3g} "
-            f"of their magnitude; the largest difference is {largest:.3g}"
+            f"of their magnitude; the largest difference is {most:.3g}"
         )
-    elif largest > allowed and not few:
-        problem = f"the largest difference is {largest:.3g}, but at most {allowed:.3g} is allowed"
-    relative = largest / scale if scale else math.inf if largest else 0.0
-    return Difference(name, dtype, shape, largest, relative, nonfinite, allowed, problem, module, outliers)
+    elif most > allowed and not few:
+        problem = f"the largest difference is {most:.3g}, but at most {allowed:.3g} is allowed"
+    relative = most / scale if scale else math.inf if most else 0.0
+    return Difference(name, dtype, shape, most, relative, nonfinite, allowed, problem, module, outliers)
 
 
 def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:
@@ -206,12 +207,13 @@ def errors_in_double(expected: Any, found: torch.Tensor, exact: Any) -> tuple[fl
     if bool((of_eager.isfinite() & of_onnx.isinf()).any()):
         return 0.0, math.inf
     finite = of_eager.isfinite() & of_onnx.isfinite()
-    return _largest(of_eager[finite]), _largest(of_onnx[finite])
+    return largest(of_eager[finite]), largest(of_onnx[finite])
 
 
 def _as_real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _largest(values: torch.Tensor) -> float:
+def largest(values: torch.Tensor) -> float:
+    """Returns the largest element; 0 if there is none."""
     return float(values.max()) if values.numel() else 0.0
