@@ -19,7 +19,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import as_torch
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
-from fx_onnx.program.verification.tensor_comparison import Difference, compare
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of
 
 __all__ = ["FileComparison", "check", "compare_files", "read"]
 
@@ -149,9 +149,10 @@ def _numbers(a: ONNXProgram, b: ONNXProgram, first: Path, second: Path) -> list[
     for path in (first, second):
         with _failures_as(OnnxExporterError, f"{path} does not run on random inputs"):
             results.append(run_session(new_session(str(path)), inputs))
-    names = [str(value.name) for value in a.model.graph.outputs]
-    order = {str(value.name): index for index, value in enumerate(b.model.graph.outputs)}
-    return [compare(name, results[0][index], results[1][order[name]]) for index, name in enumerate(names)]
+    names = [[str(value.name) for value in program.model.graph.outputs] for program in (a, b)]
+    found = dict(zip(names[1], results[1], strict=True))
+    pairs = zip(names[0], results[0], strict=True)
+    return differences_of([(name, expected, found[name]) for name, expected in pairs], Tolerance())
 
 
 def _random_inputs(graph: ir.Graph) -> dict[str, torch.Tensor]:

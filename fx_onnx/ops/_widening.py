@@ -1,5 +1,6 @@
 """Widens operands to a dtype that an ONNX operator admits, where ONNX lacks the dtype that torch uses."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from onnx_ir import DataType, Value
@@ -44,3 +45,13 @@ def emit_widened(op: Emitter, op_type: str, *operands: Value, **attributes: Any)
     dtype, wide = operands[0].dtype, [widened(op, op_type, operand) for operand in operands]
     result: Value = op.emit(op_type, *wide, **attributes)
     return result if dtype is None or result.dtype != wide[0].dtype else op.cast(result, dtype)
+
+
+def one_node(op_type: str, attributes: Mapping[str, float]) -> Callable[[Emitter, Value], Value]:
+    """Returns a translation of an operator of one tensor, which emits one node by ``emit_widened``."""
+
+    def aten_one_node(op: Emitter, self: Value) -> Value:
+        """Emits one ONNX node."""
+        return emit_widened(op, op_type, self, **attributes)
+
+    return aten_one_node

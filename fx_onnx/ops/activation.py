@@ -1,6 +1,5 @@
 """Activation functions and softmax."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,7 +7,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._widening import emit_widened
+from fx_onnx.ops._widening import emit_widened, one_node
 from fx_onnx.translation.emitter import Emitter
 
 Number = bool | int | float
@@ -23,16 +22,8 @@ _ACTIVATIONS: dict[Any, tuple[str, dict[str, float]]] = {
 }
 
 
-def _activation(op_type: str, attributes: dict[str, float]) -> Callable[[Emitter, Value], Value]:
-    def aten_activation(op: Emitter, self: Value) -> Value:
-        """Emits one ONNX activation node."""
-        return emit_widened(op, op_type, self, **attributes)
-
-    return aten_activation
-
-
 for _target, _row in _ACTIVATIONS.items():
-    translates(_target)(_activation(*_row))
+    translates(_target)(one_node(*_row))
 
 
 @translates(aten.silu.default, since=24)
@@ -151,13 +142,6 @@ def aten_log_sigmoid(op: Emitter, self: Value) -> Value:
 
 
 def _softplus(op: Emitter, x: Value) -> Value:
-    """Emits Softplus.
-
-    At opset 18, ONNX Runtime replaces Softplus of float16 by its definition log(exp(x) + 1), which is infinite from 89
-    on. In float32 it has a kernel.
-    """
-    if op.opset == 18 and x.dtype == DataType.FLOAT16:
-        return op.cast(op.Softplus(op.cast(x, DataType.FLOAT)), DataType.FLOAT16)
     return emit_widened(op, "Softplus", x)
 
 

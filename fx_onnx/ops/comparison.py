@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import dtypes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._widening import emit_widened
+from fx_onnx.ops._widening import emit_widened, one_node
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 # ---------------------------------------------------------------- comparisons
@@ -57,16 +57,8 @@ _FLOAT_TESTS: dict[Any, tuple[str, dict[str, int]]] = {
 }
 
 
-def _float_test(op_type: str, attributes: dict[str, int]) -> Callable[[Emitter, Value], Value]:
-    def aten_float_test(op: Emitter, self: Value) -> Value:
-        """Emits IsNaN or IsInf; integers are decomposed because ONNX tests floats only."""
-        return emit_widened(op, op_type, self, **attributes)
-
-    return aten_float_test
-
-
 for _target, _row in _FLOAT_TESTS.items():
-    translates(_target, supports=_is_float)(_float_test(*_row))
+    translates(_target, supports=_is_float)(one_node(*_row))  # ONNX tests floats only
 
 
 # ---------------------------------------------------------------- extremes and limits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,17 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.input_binding import call_arguments, input_names, wrong_structure
-from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
-from fx_onnx.program.verification.first_difference import PartComparison
+from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, Sides
 from fx_onnx.program.verification.fx_origin import origin_of
 from fx_onnx.program.verification.kernel_limits import cache_limits
 from fx_onnx.program.verification.other_sizes import Resizer, Sizes
 from fx_onnx.program.verification.reference_runs import (
     Program,
     attempt,
-    copied,
-    expected_outputs,
-    onnx_runner,
     pair_outputs,
 )
 from fx_onnx.program.verification.repro import repro_of_model, repro_of_part
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of
 from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
 
 __all__ = ["Difference", "Verification", "check_model", "verify"]
@@ -92,7 +87,8 @@ def verify(
         atol: the allowed absolute difference, which is added to the relative one; by default 1e-7 for floats.
         provider: the execution provider of ONNX Runtime, such as ``CPUExecutionProvider``; None is CUDA if it is
             available, or else the CPU.
-        other_sizes: whether the outputs are also compared for a larger and a smaller size of each dynamic dim.
+        other_sizes: whether the outputs are also compared for a larger and a smaller size of each dynamic dim, and for
+            a size that each finding excludes.
 
     Returns:
         The differences of all outputs: the results of the module, then the new values of the buffers and arguments that
@@ -119,7 +115,8 @@ def verify(
             id=MessageId.NOTHING_TO_COMPARE,
         )
     _check_arguments(None if module is not None else program.exported_program, args, kwargs)
-    return _Verifier(program, module, Tolerance(rtol, atol), provider).run(args, kwargs, other_sizes)
+    sides = Sides(program, module, Tolerance(rtol, atol), provider)
+    return _Verifier(sides).run(args, kwargs, other_sizes)
 
 
 def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -156,35 +153,30 @@ def _refused(given: str, compared: str) -> str:
 class _Verifier:
     """Compares a program with a module for one or more sizes."""
 
-    def __init__(
-        self, program: Program, module: Callable[..., Any] | None, tolerance: Tolerance, provider: str | None
-    ) -> None:
-        self.program, self.tolerance, self.provider = program, tolerance, provider
-        self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
-        self.onnx = onnx_runner(program, provider)
-
-    @cached_property
-    def captured(self) -> Callable[..., Any] | None:
-        """The captured program as a module; None if the program has none."""
-        return None if self.program.exported_program is None else self.program.exported_program.module()
+    def __init__(self, sides: Sides) -> None:
+        self.sides, self.program = sides, sides.program
+        self.samples: list[Sample] = []
+        self.failed: list[SizeResult] = []
+        self.excluded: list[SizeResult] = []
+        self.skipped: list[str] = []
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Verification:
         """Compares the given arguments, then those of other sizes, and looks for the cause of a difference."""
-        failed: list[SizeResult] = []
-        skipped: list[str] = []
         resizer = self._resizer(args, kwargs, other_sizes)
         if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
             args, kwargs = resizer.arguments(fitted)
-            skipped.append(_refused(resizer.label(resizer.sizes), resizer.label(fitted)))
-        found = self.onnx(*copied(args), **copied(kwargs))
-        samples = [self._sample(args, kwargs, self._expected(args, kwargs), found, "")]
+            self.skipped.append(_refused(resizer.label(resizer.sizes), resizer.label(fitted)))
+        found = self.sides.found(args, kwargs)
+        self.samples.append(self._sample(args, kwargs, self.sides.expected(args, kwargs), found))
         if other_sizes and resizer is not None:
-            skipped += [resizer.reason] if resizer.reason else []
+            self.skipped += [resizer.reason] if resizer.reason else []
             rounds = list(resizer.rounds())
             for done, candidates in enumerate(rounds, 1):
                 report_progress(done, len(rounds) + 1)
-                self._compare_sizes(resizer, candidates, samples, failed, skipped)
-        return self._result(samples, failed, skipped)
+                self._compare_sizes(resizer, candidates)
+            for finding, sizes in resizer.excluded(self.program.dims.conditions):
+                self.skipped += filter(None, [self._compare_size(resizer, sizes, finding)])
+        return self._result()
 
     def _resizer(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Resizer | None:
         """Returns what makes arguments of other sizes, if some are needed."""
@@ -194,86 +186,77 @@ class _Verifier:
             return None
         return Resizer(exported, args, kwargs, model.graph.inputs, limits)
 
-    def _expected(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        return expected_outputs(self.program.exported_program, args, kwargs, self.module)
-
     def _sample(
         self,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         expected: tuple[list[Any], dict[str, Any]],
         found: Sequence[torch.Tensor],
-        sizes: str,
+        sizes: str = "",
     ) -> Sample:
         pairs = pair_outputs(self.program, *expected, found)
-        return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.tolerance)), sizes)
+        return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.sides.tolerance)), sizes)
 
-    def _compare_sizes(
-        self,
-        resizer: Resizer,
-        candidates: Sequence[Sizes],
-        samples: list[Sample],
-        failed: list[SizeResult],
-        skipped: list[str],
-    ) -> None:
+    def _compare_sizes(self, resizer: Resizer, candidates: Sequence[Sizes]) -> None:
         """Compares the first of some sizes that the module takes, or else each dim of the first sizes alone."""
         refusals = []
         for sizes in candidates:
-            refusal = self._compare_size(resizer, sizes, samples, failed)
+            refusal = self._compare_size(resizer, resizer.fitted(sizes, len(self.samples)))
             if not refusal:
                 return
             refusals.append(refusal)
-        alone = list(resizer.single(candidates[0]))
-        refusals = [r for sizes in alone if (r := self._compare_size(resizer, sizes, samples, failed))] or refusals[:1]
-        skipped += refusals
+        fitted = [resizer.fitted(sizes, len(self.samples)) for sizes in resizer.single(candidates[0])]
+        self.skipped += [r for sizes in fitted if (r := self._compare_size(resizer, sizes))] or refusals[:1]
 
-    def _compare_size(self, resizer: Resizer, sizes: Sizes, samples: list[Sample], failed: list[SizeResult]) -> str:
+    def _compare_size(self, resizer: Resizer, sizes: Sizes, finding: str = "") -> str:
         """Compares the outputs for some sizes. Returns why they are left out, or an empty string."""
-        sizes = resizer.fitted(sizes, len(samples))
         args, kwargs = resizer.arguments(sizes)
         label = resizer.label(sizes)
-        expected = attempt(lambda: self._expected(args, kwargs))
+        expected = attempt(lambda: self.sides.expected(args, kwargs))
         if isinstance(expected, Exception):
             return f"The sizes {label} are not compared, because the module refuses them: {first_line(expected)}"
-        found = attempt(lambda: self.onnx(*copied(args), **copied(kwargs)))
+        found = attempt(lambda: self.sides.found(args, kwargs))
         if isinstance(found, Exception):
-            failed.append(SizeResult(label, problem=f"the ONNX program fails: {_failure_text(found)}"))
+            result = SizeResult(label, (), f"the ONNX program fails: {_failure_text(found)}", finding)
+            (self.excluded if finding else self.failed).append(result)
+            return ""
+        sample = self._sample(args, kwargs, expected, found, label)
+        if finding:
+            self.excluded.append(SizeResult(label, sample.outputs, finding=finding))
         else:
-            samples.append(self._sample(args, kwargs, expected, found, label))
+            self.samples.append(sample)
         return ""
 
-    def _result(self, samples: list[Sample], failed: Sequence[SizeResult], skipped: Sequence[str]) -> Verification:
+    def _result(self) -> Verification:
         """Returns the result, with the cause of the first difference that is not inaccurate in eager."""
         cause: Cause | None = None
         repro: Callable[[Path], Path] | None = None
+        samples = self.samples
         for place, sample in enumerate(samples):
             if sample.ok or cause is not None:
                 continue
-            diagnosis = Diagnosis(
-                self.program, self.module, self.captured, self.tolerance, self.provider,
-                getattr(self.program, "_origins", None),
-            )  # fmt: skip
+            diagnosis = Diagnosis(self.sides, getattr(self.program, "_origins", None))
             samples[place], cause = diagnosis.run(sample)
             if not sample.ok:
                 repro = self._repro(sample, diagnosis, cause)
         given, *others = samples
-        sizes = [*(SizeResult(sample.sizes, sample.outputs) for sample in others), *failed]
-        exported = self.program.exported_program
-        values = (lambda: self._values(exported, given)) if exported is not None else None
-        return Verification(given.outputs, tuple(sizes), tuple(skipped), cause, values, repro)
+        sizes = [*(SizeResult(sample.sizes, sample.outputs) for sample in others), *self.failed]
+        values = (lambda: self._values(given)) if self.program.exported_program is not None else None
+        return Verification(
+            given.outputs, tuple(sizes), tuple(self.skipped), cause, values, repro, tuple(self.excluded)
+        )
 
     def _repro(self, sample: Sample, diagnosis: Diagnosis, cause: Cause | None) -> Callable[[Path], Path]:
         """Returns a function that writes the part that is wrong, or else the whole model."""
         title = cause.text if cause is not None else "the ONNX program differs from the PyTorch module"
         part, comparison = diagnosis.part, diagnosis.comparison
         if part is not None and comparison is not None:
-            return lambda folder: repro_of_part(folder, comparison, part, title, self.provider)
+            return lambda folder: repro_of_part(folder, comparison, part, title, self.sides.provider)
         return lambda folder: repro_of_model(
-            folder, self.program, sample.args, sample.kwargs, sample.pairs, sample.outputs, title, self.provider
+            folder, self.program, sample.args, sample.kwargs, sample.pairs, sample.outputs, title, self.sides.provider
         )
 
-    def _values(self, exported: ExportedProgram, sample: Sample) -> tuple[Difference, ...]:
+    def _values(self, sample: Sample) -> tuple[Difference, ...]:
         """Returns the difference of each value that the model computes for an FX node."""
-        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
-        found = PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
+        found = self.sides.parts(sample)
         return tuple(replace(each.difference, module=origin_of(each.part.node, (), None).module) for each in found)

@@ -23,6 +23,7 @@ from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session
 from fx_onnx.program.verification.reference_runs import output_pairs
+from fx_onnx.program.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair, compare
 from fx_onnx.program.verify import verify as find_cause
 
 __all__ = ["OnnxBackend", "VerificationOptions", "check_outputs", "verify"]
@@ -60,8 +61,8 @@ class VerificationOptions:
     check_shape: bool = True
     check_dtype: bool = True
     backend: OnnxBackend = OnnxBackend.ONNX_RUNTIME_CPU
-    rtol: float = 1e-3
-    atol: float = 1e-7
+    rtol: float = TORCH_ONNX.rtol
+    atol: float = TORCH_ONNX.atol
     remained_onnx_input_idx: Sequence[int] | None = None
     acceptable_error_percentage: float | None = None
 
@@ -194,21 +195,14 @@ def _session(backend: OnnxBackend, model: str | bytes) -> onnxruntime.InferenceS
 
 def _check_value(name: str, expected: Any, found: torch.Tensor, options: VerificationOptions) -> None:
     """Raises AssertionError if two values differ by more than the options allow."""
-    expected = torch.as_tensor(expected).detach().cpu()
-    if expected.is_complex() and not found.is_complex():
-        expected = torch.view_as_real(expected.resolve_conj())
+    expected, found = as_pair(torch.as_tensor(expected), found)
     if not options.check_shape:
         expected, found = torch.broadcast_tensors(expected, found)
-    rtol, atol = options.rtol, options.atol
-    try:
-        torch.testing.assert_close(
-            found, expected, check_dtype=options.check_dtype, equal_nan=True, rtol=rtol, atol=atol
-        )
-    except AssertionError as error:
-        part = options.acceptable_error_percentage
-        if part is None or found.shape != expected.shape:
-            raise AssertionError(f"The output {name!r} differs: {error}") from None
-        close = torch.isclose(found.double(), expected.double(), equal_nan=True, rtol=rtol, atol=atol)
-        if (different := 1 - close.double().mean().item()) > part:
-            raise AssertionError(f"The output {name!r} differs: {error}") from None
-        warnings.warn(f"{different:.2%} of the output {name!r} differ, which is allowed.", OnnxExporterWarning, 2)
+    tolerance = Tolerance(options.rtol, options.atol, by_element=True, check_dtype=options.check_dtype)
+    difference = compare(name, expected, found, tolerance)
+    if difference.ok:
+        return
+    part, different = options.acceptable_error_percentage, difference.outliers / max(1, expected.numel())
+    if part is None or different > part or found.shape != expected.shape:
+        raise AssertionError(f"The output {name!r} differs: {difference.problem}.")
+    warnings.warn(f"{different:.2%} of the output {name!r} differ, which is allowed.", OnnxExporterWarning, 2)

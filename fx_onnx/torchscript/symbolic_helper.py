@@ -229,9 +229,7 @@ def _is_constant(value: Any) -> bool:
     return not isinstance(value, SymbolicValue) or value.constant() is not None
 
 
-def _is_tensor(x: Any) -> bool:
-    """Returns whether an argument is a tensor of the model."""
-    return isinstance(x, SymbolicValue)
+_is_tensor = _is_value
 
 
 def _is_packed_list(list_value: Any) -> bool:

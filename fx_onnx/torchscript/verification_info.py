@@ -17,6 +17,7 @@ from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verification.fx_slices import executed
 from fx_onnx.program.verification.reference_runs import lifted_arguments, output_pairs
+from fx_onnx.program.verification.tensor_comparison import as_pair, distances, largest
 
 __all__ = ["VerificationInfo", "verify_onnx_program"]
 
@@ -54,18 +55,16 @@ class VerificationInfo:
         A complex ``expected`` is compared as its real view if ``actual`` is real. Tensors of different shapes differ by
         infinity.
         """
-        left, right = torch.as_tensor(expected).detach().cpu(), torch.as_tensor(actual).detach().cpu()
-        dtypes = left.dtype, right.dtype
-        if left.is_complex() and not right.is_complex():
-            left = torch.view_as_real(left.resolve_conj())
-        absolute, relative = _differences(left, right)
+        left, right = torch.as_tensor(expected), torch.as_tensor(actual)
+        absolute, relative = _differences(*as_pair(left, right))
         return cls(
             name,
-            _largest(absolute),
-            _largest(relative),
+            largest(absolute),
+            largest(relative),
             torch.histogram(absolute.float(), bins=_BIN_EDGES),
             torch.histogram(relative.float(), bins=_BIN_EDGES),
-            *dtypes,
+            left.dtype,
+            right.dtype,
         )
 
     def asdict(self) -> dict[str, Any]:
@@ -86,16 +85,9 @@ def _differences(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Te
     if expected.shape != actual.shape:
         different = torch.tensor([math.inf])
         return different, different
-    wide = torch.complex128 if expected.is_complex() or actual.is_complex() else torch.float64
-    left, right = expected.to(wide), actual.to(wide)
-    same = (left == right) | (left.isnan() & right.isnan())
-    absolute = torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
-    relative = torch.where(same, 0.0, absolute / left.abs().clamp(min=1e-7)).nan_to_num(math.inf, math.inf)
+    magnitudes, absolute = distances(expected, actual)
+    relative = torch.where(absolute == 0, 0.0, absolute / magnitudes.clamp(min=1e-7)).nan_to_num(math.inf, math.inf)
     return absolute.flatten(), relative.flatten()
-
-
-def _largest(values: torch.Tensor) -> float:
-    return float(values.max()) if values.numel() else 0.0
 
 
 def verify_onnx_program(

@@ -202,3 +202,25 @@ def test_an_argument_that_is_no_tensor(argument: object) -> None:
     program = fx_onnx.export(torch.nn.Linear(4, 4).eval(), (torch.ones(2, 4),), dynamic_shapes=({0: "n"},))
     with pytest.raises(fx_onnx.ArgumentError, match=r"must be float\[n, 4\], but a "):
         program.verify(argument)
+
+
+def test_a_size_that_a_finding_excludes() -> None:
+    """The export warned of the difference, so it is told and is no error. The captured program refuses the size."""
+
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[0] > 4 else x + 1
+
+    x = torch.ones(6, 3)
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="only where batch >= 5"):
+        program = fx_onnx.export(Branch(), (x,), dynamic_shapes=({0: "batch"},), verify=True)
+    result = verify(program, (x,), module=Branch())
+    assert result.ok and [each.sizes for each in result.sizes] == ["batch=7", "batch=5"]
+    ((excluded,), (remark,)) = result.excluded, result.remarks
+    assert (excluded.finding, excluded.sizes, excluded.ok) == ("batch >= 5", "batch=4", True)
+    assert remark == "The finding batch >= 5 excludes batch=4: the ONNX program agrees at batch=4." and remark in str(
+        result
+    )
+    result = verify(program, (x + 1,), module=Branch())
+    assert result.ok and "excludes batch=4: the ONNX program differs in 'mul' at batch=4: the largest" in str(result)
+    assert "The sizes batch=4 are not compared, because the module refuses them" in str(verify(program, (x,)))

@@ -9,10 +9,11 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.matchers import dims, producer_of
+from fx_onnx.passes.matchers import dims, has_dtype, producer_of
 from fx_onnx.passes.rules import Result, rule
 
 __all__ = [
+    "legalize_half_softplus",
     "legalize_less",
     "legalize_log_softmax",
     "legalize_mish",
@@ -37,6 +38,16 @@ def legalize_mish(f: NodeBuilder, x: Value) -> Result:
     Legal because this is ONNX's definition of Mish. MNN (3.6.1) has no Mish.
     """
     return f.Mul(x, f.Tanh(f.Softplus(x)))
+
+
+@rule("Softplus(x)", until=18, where={"x": has_dtype(DataType.FLOAT16)})
+def legalize_half_softplus(f: NodeBuilder, x: Value) -> Result:
+    """Softplus(x) → Cast(Softplus(Cast(x))), for float16 in float32.
+
+    Legal because both compute the same, rounded to float16. At opset 18, ONNX Runtime replaces Softplus of float16 by
+    its definition log(exp(x) + 1), which is infinite from 89 on. In float32 it has a kernel.
+    """
+    return f.Cast(f.Softplus(f.Cast(x, to=int(DataType.FLOAT))), to=int(DataType.FLOAT16))
 
 
 @rule("Swish(x, alpha=alpha)", since=25)

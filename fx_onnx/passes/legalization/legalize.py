@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.elementwise import legalize_swish, legalize_tanh_gelu
+from fx_onnx.passes.legalization.elementwise import (
+    legalize_half_softplus,
+    legalize_swish,
+    legalize_tanh_gelu,
+)
 from fx_onnx.passes.legalization.indices import legalize_range_indices
 from fx_onnx.passes.legalization.integers import legalize_integer_extrema
 from fx_onnx.passes.legalization.lowest_masks import LegalizeLowestMasks
@@ -28,6 +32,7 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     legalize_range_indices,
     legalize_matrix_times_vector,
     legalize_integer_extrema,
+    legalize_half_softplus,
     legalize_swish,
     legalize_tanh_gelu,
     LegalizeLowestMasks(),

@@ -201,7 +201,7 @@ class Facts:
         number = len(found.outputs)
         outputs = {1: "The output agrees", 2: "Both outputs agree"}.get(number, f"All {number} outputs agree")
         sizes = "".join(f" It also agrees at {each.sizes}." for each in found.sizes)
-        details = [largest + sizes, *found.skipped, *details]
+        details = [largest + sizes, *found.remarks, *details]
         return Verdict("passed", f"Exported and verified. {outputs} with the module.", tuple(details))
 
     def compared(self) -> Iterator[tuple[str, Difference]]:

@@ -126,7 +126,7 @@ def _remove_equal(calls: Sequence[CalledModule], value: torch.Tensor, tolerance:
         for place, result in enumerate(call.results):
             if result.shape != value.shape or result.dtype != value.dtype:
                 continue
-            difference = compare(call.path, result, value, rtol=tolerance.rtol, atol=tolerance.atol)
+            difference = compare(call.path, result, value, tolerance)
             if difference.ok:
                 del call.results[place]
                 break

@@ -15,8 +15,9 @@ An output that differs is *inaccurate in eager*, which is no error, only if all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -24,7 +25,6 @@ from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import first_line
 from fx_onnx.program.verification.captured_modules import first_uncaptured
-from fx_onnx.program.verification.double_precision import errors_in_double
 from fx_onnx.program.verification.first_difference import (
     ComparedPart,
     PartComparison,
@@ -40,13 +40,13 @@ from fx_onnx.program.verification.reference_runs import (
     named_outputs,
     onnx_runner,
 )
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of, errors_in_double
 from fx_onnx.program.verification.verification_result import Cause
 
 ERROR_FACTOR = 2
 """Where no part is wrong, the errors of both sides are due to rounding, and either may be the larger by chance."""
 
-__all__ = ["Diagnosis", "Sample", "differences_of", "part_cause"]
+__all__ = ["Diagnosis", "Sample", "Sides", "part_cause"]
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,70 @@ class Sample:
         return all(output.ok for output in self.outputs)
 
 
+class Sides:
+    """A program and a module, which run on the same arguments.
+
+    Attributes:
+        program: the ONNX program.
+        module: the module to compare with.
+        tolerance: the allowed differences.
+        provider: the execution provider.
+    """
+
+    def __init__(
+        self, program: Program, module: Callable[..., Any] | None, tolerance: Tolerance, provider: str | None
+    ) -> None:
+        self.program, self.tolerance, self.provider = program, tolerance, provider
+        self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
+        self.onnx = onnx_runner(program, provider)
+
+    @cached_property
+    def captured(self) -> Callable[..., Any] | None:
+        """The captured program as a module; None if the program has none."""
+        return None if self.program.exported_program is None else self.program.exported_program.module()
+
+    def expected(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], module: Callable[..., Any] | None = None
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Returns the results of a module and the new values of what it writes; None is the module to compare with."""
+        return expected_outputs(self.program.exported_program, args, kwargs, module or self.module)
+
+    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Returns the outputs of the program."""
+        return self.onnx(*copied(args), **copied(kwargs))
+
+    def parts(self, sample: Sample) -> PartComparison:
+        """Returns the comparison of each part of the model, on the arguments of a sample."""
+        exported = cast("ExportedProgram", self.program.exported_program)
+        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
+        return PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
+
+    def agrees(self, sample: Sample, named: Mapping[str, Any]) -> bool:
+        """Returns whether other outputs, by name, agree with the module's in a sample."""
+        return all(difference.ok for difference in self.differences(sample, named))
+
+    def differences(self, sample: Sample, named: Mapping[str, Any]) -> list[Difference]:
+        """Returns the differences of other outputs, by name, from the module's in a sample."""
+        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
+        return differences_of(pairs, self.tolerance)
+
+    def results_of(self, sample: Sample, module: Callable[..., Any]) -> dict[str, Any]:
+        """Returns the results of another module on the arguments of a sample, by the names of the outputs."""
+        return named_outputs(self.program, *self.expected(sample.args, sample.kwargs, module))
+
+
 @dataclass
 class Diagnosis:
     """The search for the cause of one difference.
 
     Attributes:
-        program: the ONNX program.
-        module: the module to compare with.
-        captured: the captured program as a module; None if the program has no exported_program.
-        tolerance: the allowed differences.
-        provider: the execution provider.
+        sides: the program and the module.
         origins: which functions translated the nodes.
         part: the part of the model that is wrong alone, after ``run``; None if there is none.
         comparison: the comparison of the parts, after ``run``.
     """
 
-    program: Program
-    module: Callable[..., Any]
-    captured: Callable[..., Any] | None
-    tolerance: Tolerance
-    provider: str | None = None
+    sides: Sides
     origins: TranslationOrigins | None = None
     part: ComparedPart | None = None
     comparison: PartComparison | None = None
@@ -105,11 +149,12 @@ class Diagnosis:
                 "numbers or changes a value that is no buffer, so its results cannot be compared"
             )
             return sample, Cause("random", text)
-        if self.captured is None:
+        sides = self.sides
+        if sides.captured is None:
             return sample, None
-        if self.module is not self.captured:
-            captured = self._differences_from(sample, self.captured)
-            if not _agree(captured):
+        if sides.module is not sides.captured:
+            captured = sides.differences(sample, sides.results_of(sample, sides.captured))
+            if not all(difference.ok for difference in captured):
                 return sample, self._capture_cause(sample, captured)
         found = attempt(lambda: self._compare_parts(sample))
         if isinstance(found, Exception):  # it must not hide the difference
@@ -122,14 +167,7 @@ class Diagnosis:
         """Returns whether a second run of the module, with other random numbers, gives other results."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch.initial_seed() + 1)
-            return not _agree(self._differences_from(sample, self.module))
-
-    def _differences_from(self, sample: Sample, module: Callable[..., Any]) -> list[Difference]:
-        """Returns the differences of the results of another module from those in the sample."""
-        results, state = expected_outputs(self.program.exported_program, sample.args, sample.kwargs, module)
-        named = named_outputs(self.program, results, state)
-        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
-        return differences_of(pairs, self.tolerance)
+            return not self.sides.agrees(sample, self.sides.results_of(sample, self.sides.module))
 
     def _capture_cause(self, sample: Sample, captured: Sequence[Difference]) -> Cause:
         """Returns the cause that torch.export's program differs from the module, with the module where it begins."""
@@ -138,11 +176,11 @@ class Diagnosis:
             f"the program that torch.export captured differs from the module: {worst.name!r}: {worst.problem}; the "
             "translation to ONNX is not the cause"
         )
-        if not isinstance(self.module, torch.nn.Module):
+        user, tolerance = self.sides.module, self.sides.tolerance
+        if not isinstance(user, torch.nn.Module):
             return Cause("capture", text, difference=worst)
-        comparison = self._new_comparison(sample)
-        user, program = self.module, comparison.program
-        found = attempt(lambda: first_uncaptured(user, program, sample.args, sample.kwargs, self.tolerance))
+        program = self.sides.parts(sample).program
+        found = attempt(lambda: first_uncaptured(user, program, sample.args, sample.kwargs, tolerance))
         if found is None or isinstance(found, Exception):  # a failed search must not hide the difference
             return Cause("capture", text, difference=worst)
         by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
@@ -152,13 +190,8 @@ class Diagnosis:
 
     # The parts of the ONNX model
 
-    def _new_comparison(self, sample: Sample) -> PartComparison:
-        exported = cast("ExportedProgram", self.program.exported_program)
-        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
-        return PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
-
     def _compare_parts(self, sample: Sample) -> tuple[Sample, Cause | None]:
-        comparison = self.comparison = self._new_comparison(sample)
+        comparison = self.comparison = self.sides.parts(sample)
         largest: ComparedPart | None = None
         for compared in comparison:
             if not compared.difference.ok:
@@ -166,7 +199,7 @@ class Diagnosis:
                 return sample, part_cause(compared, self.origins, sample.sizes)
             if largest is None or compared.difference.max_rel > largest.difference.max_rel:
                 largest = compared
-        if not self._is_functionalized(sample, comparison):
+        if not self.sides.agrees(sample, comparison.named_results()):
             text = (
                 "the captured program differs from the module if its writes in place are replaced by new values; the "
                 "ONNX model cannot write to arguments that share memory"
@@ -181,18 +214,14 @@ class Diagnosis:
             return sample, Cause("runtime", text)
         return sample, _rounding_cause(comparison, largest, self.origins)
 
-    def _is_functionalized(self, sample: Sample, comparison: PartComparison) -> bool:
-        """Returns whether the program whose parts were compared gives the results of the module."""
-        named = comparison.named_results()
-        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
-        return _agree(differences_of(pairs, self.tolerance))
-
     def _agrees_unoptimized(self, sample: Sample) -> bool:
         """Returns whether the results agree if ONNX Runtime does not optimize the graph."""
-        run = onnx_runner(self.program, self.provider, optimized=False)
+        program = self.sides.program
+        run = onnx_runner(program, self.sides.provider, optimized=False)
         found = run(*copied(tuple(sample.args)), **copied(dict(sample.kwargs)))
-        by_name = dict(zip((str(value.name) for value in self.program.model.graph.outputs), found, strict=True))
-        return _agree(differences_of([(name, want, by_name[name]) for name, want, _ in sample.pairs], self.tolerance))
+        return self.sides.agrees(
+            sample, dict(zip((str(value.name) for value in program.model.graph.outputs), found, strict=True))
+        )
 
 
 def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
@@ -210,19 +239,6 @@ def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
             new = inaccurate_in_eager(difference, eager, onnx) if onnx <= ERROR_FACTOR * eager else difference
         judged.append(new)
     return replace(sample, outputs=tuple(judged))
-
-
-def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:
-    """Returns the difference of each pair."""
-    found = []
-    for name, expected, value in pairs:
-        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-        found.append(compare(name, expected, tensor.detach().cpu(), rtol=tolerance.rtol, atol=tolerance.atol))
-    return found
-
-
-def _agree(differences: Iterable[Difference]) -> bool:
-    return all(difference.ok for difference in differences)
 
 
 def part_cause(compared: ComparedPart, origins: TranslationOrigins | None, sizes: str) -> Cause:

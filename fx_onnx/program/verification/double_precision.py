@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["errors_in_double", "run_in_double", "widened_module"]
+__all__ = ["run_in_double", "widened_module"]
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -77,37 +76,3 @@ def _widened_dtypes(arguments: Any) -> Any:
     return torch.fx.node.map_aggregate(
         arguments, lambda each: _WIDE.get(each, each) if isinstance(each, torch.dtype) else each
     )
-
-
-def errors_in_double(expected: Any, found: torch.Tensor, exact: Any) -> tuple[float, float]:
-    """Returns the error of PyTorch's value and that of the ONNX value, compared with the value in float64.
-
-    The error of floats is the largest difference of elements that are finite on all three sides. The error of the ONNX
-    value is infinite if it has another shape, or if an element is finite or NaN or infinite unlike in PyTorch and in
-    float64. The error of integers and booleans is the number of elements that differ.
-    """
-    eager, onnx, exact = (_comparable(each) for each in (expected, found, exact))
-    if not eager.shape == onnx.shape == exact.shape:
-        return 0.0, math.inf
-    if not found.dtype.is_floating_point and not found.dtype.is_complex:
-        return float((eager != exact).sum()), float((onnx != exact).sum())
-    finite = exact.isfinite() & eager.isfinite() & onnx.isfinite()
-    agreed = _same(eager, exact) | (eager.isfinite() & exact.isfinite())
-    if bool((agreed & ~_same(onnx, exact) & (~onnx.isfinite() | ~exact.isfinite())).any()):
-        return 0.0, math.inf
-    return _largest((eager - exact)[finite]), _largest((onnx - exact)[finite])
-
-
-def _comparable(value: Any) -> torch.Tensor:
-    tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.double() if tensor.dtype.is_floating_point else tensor
-
-
-def _same(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    return (left == right) | (left.isnan() & right.isnan())
-
-
-def _largest(differences: torch.Tensor) -> float:
-    return float(differences.abs().max()) if differences.numel() else 0.0

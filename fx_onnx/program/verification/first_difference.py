@@ -21,11 +21,11 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.errors import first_line
 from fx_onnx.core.progress import report_progress
 from fx_onnx.program.input_binding import bind
-from fx_onnx.program.verification.double_precision import errors_in_double, run_in_double, widened_module
+from fx_onnx.program.verification.double_precision import run_in_double, widened_module
 from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
 from fx_onnx.program.verification.model_parts import ModelParts, Part, value_bytes
 from fx_onnx.program.verification.reference_runs import attempt, lifted_arguments
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare, errors_in_double
 
 __all__ = ["GROUP_BYTES", "ComparedPart", "PartComparison", "inaccurate_in_eager", "value_in_double"]
 
@@ -133,7 +133,7 @@ class PartComparison:
         """Runs a group of parts and compares their values."""
         for part, found in self._run(group, values):
             expected = values[part.name]
-            difference = self._difference(part.name, expected, found)
+            difference = compare(part.name, expected, found, self._tolerance)
             if difference.ok:
                 yield ComparedPart(part, difference)
                 continue
@@ -157,11 +157,8 @@ class PartComparison:
             return difference, None
         eager, onnx = errors_in_double(expected, found, exact)
         rounded = exact.to(expected.dtype) if isinstance(expected, torch.Tensor) else exact
-        accurate = onnx < eager and self._difference(difference.name, rounded, found).ok
+        accurate = onnx < eager and compare(difference.name, rounded, found, self._tolerance).ok
         return (inaccurate_in_eager(difference, eager, onnx) if accurate else difference), (eager, onnx)
-
-    def _difference(self, name: str, expected: Any, found: torch.Tensor) -> Difference:
-        return compare(name, expected, found, rtol=self._tolerance.rtol, atol=self._tolerance.atol)
 
     def _run(self, parts: Sequence[Part], values: dict[str, Any]) -> Iterator[tuple[Part, torch.Tensor]]:
         """Runs parts in one session, or one by one if ONNX Runtime does not take them together."""

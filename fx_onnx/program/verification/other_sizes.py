@@ -3,12 +3,13 @@
 A dim gets two other sizes: a larger and a smaller one, or two larger ones if it cannot be smaller. They lie in the
 range of the dim, and all guards of the capture are true for them. All dims change at once, each by another amount, so
 that a size that takes the place of another one is found too. Where the model refuses these sizes, multiples and halves
-are tried, and then each dim alone.
+are tried, and then each dim alone. A size that a finding of the export excludes is tried too.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsInt
@@ -20,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import is_false, resized
 from fx_onnx.program.verification.kernel_limits import CacheLimit
@@ -32,6 +34,8 @@ Sizes = Mapping[sympy.Symbol, int]
 
 _STEPS = 64
 """How many sizes above or below the given one are tried until all guards are true."""
+_LARGEST = 8192
+"""The largest size that is tried because a finding names it."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,38 @@ class Resizer:
             candidates = [sizes for sizes in found if sizes is not None and sizes != self.sizes]
             if candidates:
                 yield [sizes for n, sizes in enumerate(candidates) if sizes not in candidates[:n]]
+
+    def excluded(self, conditions: Sequence[SizeCondition]) -> Iterator[tuple[str, Sizes]]:
+        """Yields each finding with sizes for which it is false, close to those of the arguments.
+
+        All bounds are true for them, and so are all other findings where that is possible. A finding that is false for
+        the sizes of an earlier one is left out.
+        """
+        tried: list[dict[str, int]] = []
+        symbols = {**self._symbols, **{dim.label: dim.symbol for dim in self._dims}}
+        known = [each for each in conditions if symbols.keys() >= set(each.dims)] if not self.reason else []
+        given = {name: self.sizes[symbol] for name, symbol in symbols.items() if symbol in self.sizes}
+        for finding in (each for each in known if each.kind == "finding"):
+            if any(not finding.holds(sizes) for sizes in tried):
+                continue
+            candidates = [sizes for sizes in _around(given, finding) if self._excludes(sizes, symbols, finding, known)]
+            if candidates:
+                best = min(candidates, key=lambda sizes: sum(not each.holds(sizes) for each in known))
+                tried.append(best)
+                yield finding.condition, {symbols[name]: size for name, size in best.items()}
+
+    def _excludes(
+        self,
+        sizes: Mapping[str, int],
+        symbols: Mapping[str, sympy.Symbol],
+        finding: SizeCondition,
+        known: Sequence[SizeCondition],
+    ) -> bool:
+        """Returns whether only findings, among them this one, are false for sizes that arguments can have."""
+        found = {symbols[name]: size for name, size in sizes.items()}
+        if finding.holds(sizes) or not (self._run(found) and self._possible(found)):
+            return False
+        return all(each.holds(sizes) for each in known if each.kind == "bound")
 
     def single(self, sizes: Sizes) -> Iterator[Sizes]:
         """Yields sizes in which only one dim differs from the given arguments, and is as in ``sizes``."""
@@ -175,10 +211,13 @@ class Resizer:
     def _allowed(self, sizes: Sizes) -> bool:
         """Returns whether no guard is false for the sizes, and no dim that they determine is negative."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
+        return self._possible(sizes) and not any(is_false(guard, values) for guard in self._guards)
+
+    def _possible(self, sizes: Sizes) -> bool:
+        """Returns whether every dim that the sizes determine is an integer that is not negative."""
+        values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
         dims = [dim.xreplace(values) for _, shape in self._shapes for dim in shape if not isinstance(dim, int)]
-        if any(not dim.is_Integer or dim < 0 for dim in dims):
-            return False
-        return not any(is_false(guard, values) for guard in self._guards)
+        return all(dim.is_Integer and dim >= 0 for dim in dims)
 
 
 def _symbolic_shapes(exported: ExportedProgram) -> tuple[list[tuple[str, list[Any]]], Any]:
@@ -234,6 +273,14 @@ def _range(limits: Any) -> tuple[int, int]:
         return 2, 2**31
     upper = int(limits.upper) if getattr(limits.upper, "is_Integer", False) else 2**31
     return max(int(limits.lower), 1), upper
+
+
+def _around(given: Mapping[str, int], finding: SizeCondition) -> Iterator[dict[str, int]]:
+    """Yields sizes with another size of one dim of a finding: close to the given one, or to a number in the finding."""
+    numbers = [int(each) + step for each in re.findall(r"\d+", finding.condition) for step in (0, 1, -1)]
+    for name in finding.dims:
+        near = (given[name] + sign * step for step in range(1, 9) for sign in (1, -1))
+        yield from ({**given, name: size} for size in (*near, *numbers) if 1 <= size <= _LARGEST)
 
 
 def _candidates(dim: _Dim, larger: bool, whole: bool, place: int) -> Iterator[int]:

@@ -17,12 +17,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import VerificationError
 from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.user_outputs import result_specs
-from fx_onnx.core.weights import is_subclass
+from fx_onnx.core.weights import has_storage
 from fx_onnx.program.input_binding import bind, wrong_structure
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.session import (
@@ -60,6 +61,7 @@ class Program(Protocol):
     """
 
     exported_program: ExportedProgram | None
+    dims: DimTable
     state: dict[str, torch.Tensor] | None
 
     @property
@@ -199,19 +201,15 @@ def attempt(call: Callable[[], Result]) -> Result | Exception:
 def copied(tree: Any) -> Any:
     """Returns the structure with a detached copy of each tensor. Tensors that share memory still share it."""
     leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-    count, memo = Counter(storage_id(leaf) for leaf in leaves if _has_storage(leaf)), dict[int, Any]()
+    count, memo = Counter(storage_id(leaf) for leaf in leaves if has_storage(leaf)), dict[int, Any]()
 
     def one(tensor: torch.Tensor) -> torch.Tensor:
-        if _has_storage(tensor) and count[storage_id(tensor)] > 1:
+        if has_storage(tensor) and count[storage_id(tensor)] > 1:
             shared: torch.Tensor = copy.deepcopy(tensor.detach(), memo)
             return shared
         return tensor.detach().clone()
 
     return pytree.tree_map_only(torch.Tensor, one, tree)
-
-
-def _has_storage(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not is_subclass(tensor)
 
 
 def _inputs_by_name(program: ExportedProgram | None, args: Any, kwargs: Any) -> dict[str, Any]:

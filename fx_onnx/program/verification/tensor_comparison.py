@@ -1,33 +1,57 @@
-"""Compares one tensor of the ONNX program with that of PyTorch, with tolerances that depend on the dtype."""
+"""The one comparison of a value of the ONNX program with that of PyTorch, and the one table of tolerances."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Difference", "Tolerance", "compare"]
+__all__ = [
+    "TORCH_ONNX",
+    "Difference",
+    "Tolerance",
+    "as_pair",
+    "compare",
+    "differences_of",
+    "distances",
+    "errors_in_double",
+    "largest",
+]
 
-RELATIVE_TOLERANCE: dict[torch.dtype, float] = {
-    torch.float64: 1e-6,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
+
+class Limits(NamedTuple):
+    """What values may differ by.
+
+    Attributes:
+        rtol: the largest difference relative to the largest expected magnitude.
+        atol: added to it, because an output of zeros has no magnitude to be relative to.
+        outliers: the share of the elements that may exceed both, up to ``OUTLIER_FACTOR`` times.
+    """
+
+    rtol: float
+    atol: float = 1e-7
+    outliers: float = 0.0
+
+
+LIMITS: dict[torch.dtype, Limits] = {
+    torch.float64: Limits(1e-6),
+    torch.float32: Limits(1e-4),
+    torch.float16: Limits(1e-2, outliers=1e-3),
+    torch.bfloat16: Limits(5e-2, outliers=1e-3),
 }
-"""The largest allowed difference, relative to the largest expected magnitude. Integers and booleans must be equal."""
-FLOAT8_TOLERANCE = 0.25
-ABSOLUTE_TOLERANCE = 1e-7
-"""Added to the tolerance of floats, because an output of zeros has no magnitude to be relative to."""
-
-OUTLIER_SHARE: dict[torch.dtype, float] = {torch.float16: 1e-3, torch.bfloat16: 1e-3}
-"""The share of the elements that may exceed the default tolerance, up to ``OUTLIER_FACTOR`` times the tolerance.
+"""The tolerances of dtypes. Integers and booleans must be equal.
 
 A number of 16 bits has 3 or 2 significant digits. ONNX Runtime and PyTorch round intermediate results in a different
 order, so among many elements a few differ by several roundings although both sides are right. A tensor of fewer than
 1,000 elements has no outliers.
 """
+FLOAT8 = Limits(0.25)
+EXACT = Limits(0.0, 0.0)
+TORCH_ONNX = Limits(1e-3)
+"""The tolerance of ``torch.onnx.verification``, relative to each element, for all dtypes."""
 OUTLIER_FACTOR = 4
 
 
@@ -38,21 +62,24 @@ class Tolerance:
     Attributes:
         rtol: the allowed difference relative to the largest magnitude of the expected value.
         atol: the allowed absolute difference, which is added to the relative one.
+        by_element: whether ``rtol`` is relative to the magnitude of each element.
+        check_dtype: whether the dtypes must be equal.
     """
 
     rtol: float | None = None
     atol: float | None = None
+    by_element: bool = False
+    check_dtype: bool = True
 
-    def allowed(self, dtype: torch.dtype, scale: float) -> float:
-        """Returns the allowed absolute difference for values of this scale, the largest expected magnitude."""
+    def limits(self, dtype: torch.dtype) -> Limits:
+        """Returns what values of a dtype may differ by. There are no outliers if the caller gives a tolerance."""
         inexact = dtype.is_floating_point or dtype.is_complex
-        relative = RELATIVE_TOLERANCE.get(dtype.to_real(), FLOAT8_TOLERANCE) if inexact else 0.0
-        absolute = ABSOLUTE_TOLERANCE if inexact else 0.0
-        return (absolute if self.atol is None else self.atol) + (relative if self.rtol is None else self.rtol) * scale
-
-    def outlier_share(self, dtype: torch.dtype) -> float:
-        """Returns the share of the elements that may exceed the tolerance; 0 if the caller gives a tolerance."""
-        return OUTLIER_SHARE.get(dtype, 0.0) if self.rtol is None and self.atol is None else 0.0
+        default = LIMITS.get(dtype.to_real(), FLOAT8) if inexact else EXACT
+        if self.rtol is None and self.atol is None:
+            return default
+        return Limits(
+            default.rtol if self.rtol is None else self.rtol, default.atol if self.atol is None else self.atol
+        )
 
 
 @dataclass(frozen=True)
@@ -97,13 +124,7 @@ class Difference:
 
 
 def compare(
-    name: str,
-    expected: Any,
-    found: torch.Tensor,
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-    module: str = "",
+    name: str, expected: Any, found: torch.Tensor, tolerance: Tolerance | None = None, module: str = ""
 ) -> Difference:
     """Compares one value.
 
@@ -111,68 +132,88 @@ def compare(
         name: the name for the result.
         expected: the tensor or number of PyTorch. A complex tensor is compared as its real view if ``found`` is real.
         found: the tensor of the ONNX program.
-        rtol: the relative tolerance, as for verify().
-        atol: the absolute tolerance, as for verify().
+        tolerance: the allowed difference; None depends on the dtype.
         module: the path of the module that computed the value.
     """
-    if not isinstance(expected, torch.Tensor):
-        is_cut = isinstance(expected, float) and not found.is_floating_point()  # an integer dtype drops its fraction
-        expected = torch.as_tensor(expected, dtype=None if is_cut else found.dtype)
-    expected = expected.detach().cpu()
-    if expected.is_complex() and not found.is_complex():
-        expected = torch.view_as_real(expected.resolve_conj())
+    tolerance = tolerance or Tolerance()
+    expected, found = as_pair(expected, found)
     dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
     if tuple(found.shape) != shape:
         problem = f"the shape is {list(found.shape)} instead of {list(shape)}"
         return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
-    tolerance = Tolerance(rtol, atol)
-    measured = _measure(expected, found, tolerance)
-    allowed = tolerance.allowed(expected.dtype, measured.scale)
-    few = measured.outliers <= tolerance.outlier_share(expected.dtype) * expected.numel()
-    if found.dtype != expected.dtype:
+    magnitudes, absolute = distances(expected, found)
+    limits = tolerance.limits(expected.dtype)
+    scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
+    if not most and limits == EXACT:
+        most = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
+    allowed = limits.atol + limits.rtol * scale
+    exceeding = absolute > (limits.atol + limits.rtol * magnitudes if tolerance.by_element else allowed)
+    nonfinite, outliers = int(absolute.isinf().sum()), int((exceeding | absolute.isinf()).sum())
+    few = outliers <= limits.outliers * expected.numel() and most <= OUTLIER_FACTOR * allowed
+    problem = ""
+    if found.dtype != expected.dtype and tolerance.check_dtype:
         problem = f"the dtype is {str(found.dtype).removeprefix('torch.')} instead of {dtype}"
-    elif measured.nonfinite:
+    elif nonfinite:
+        problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
+    elif tolerance.by_element and outliers:
         problem = (
-            f"{measured.nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
+            f"{outliers} of {expected.numel()} elements differ by more than {limits.atol:.3g} plus {limits.rtol:.3g} "
+            f"of their magnitude; the largest difference is {most:.3g}"
         )
-    elif measured.max_abs > allowed and not (few and measured.max_abs <= OUTLIER_FACTOR * allowed):
-        problem = f"the largest difference is {measured.max_abs:.3g}, but at most {allowed:.3g} is allowed"
-    else:
-        problem = ""
-    return Difference(
-        name, dtype, shape, measured.max_abs, measured.max_rel, measured.nonfinite, allowed, problem, module,
-        measured.outliers,
-    )  # fmt: skip
+    elif most > allowed and not few:
+        problem = f"the largest difference is {most:.3g}, but at most {allowed:.3g} is allowed"
+    relative = most / scale if scale else math.inf if most else 0.0
+    return Difference(name, dtype, shape, most, relative, nonfinite, allowed, problem, module, outliers)
 
 
-@dataclass(frozen=True)
-class _Measures:
-    """The largest difference and the largest expected magnitude of finite elements, and the counts of a Difference."""
-
-    max_abs: float
-    scale: float
-    nonfinite: int
-    outliers: int
-
-    @property
-    def max_rel(self) -> float:
-        if self.scale:
-            return self.max_abs / self.scale
-        return 0.0 if self.max_abs == 0 else math.inf
+def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:
+    """Returns the difference of each pair: its name, the value of PyTorch and that of the ONNX program."""
+    return [compare(name, expected, torch.as_tensor(found), tolerance) for name, expected, found in pairs]
 
 
-def _measure(expected: torch.Tensor, found: torch.Tensor, tolerance: Tolerance) -> _Measures:
+def as_pair(expected: Any, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns both values as tensors on the CPU; a complex ``expected`` as its real view if ``found`` is real."""
+    if not isinstance(expected, torch.Tensor):
+        is_cut = isinstance(expected, float) and not found.is_floating_point()  # an integer dtype drops its fraction
+        expected = torch.as_tensor(expected, dtype=None if is_cut else found.dtype)
+    expected, found = expected.detach().cpu(), found.detach().cpu()
+    return expected if found.is_complex() else _as_real(expected), found
+
+
+def distances(expected: torch.Tensor, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the magnitude of each expected element and its difference from the other one, in float64.
+
+    The difference is infinite if the elements are NaN or infinite on one side only, or infinite with different signs.
+    """
     wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
     left, right = expected.to(wide), found.to(wide)
-    finite = left.isfinite() & right.isfinite()
     same = (left == right) | (left.isnan() & right.isnan())
-    nonfinite = int((~finite & ~same).sum())
-    if not bool(finite.any()):
-        return _Measures(0.0, 0.0, nonfinite, nonfinite)
-    differences = torch.where(finite, left - right, 0).abs()
-    largest = differences.max().item()
-    if not largest and not expected.dtype.is_floating_point and not expected.dtype.is_complex:
-        largest = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
-    scale = torch.where(left.isfinite(), left, 0).abs().max().item()
-    outliers = nonfinite + int((differences > tolerance.allowed(expected.dtype, scale)).sum())
-    return _Measures(largest, scale, nonfinite, outliers)
+    return left.abs(), torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
+
+
+def errors_in_double(expected: Any, found: torch.Tensor, exact: Any) -> tuple[float, float]:
+    """Returns the error of PyTorch's value and that of the ONNX value, compared with the value in float64.
+
+    The error of floats is the largest difference of elements that are finite on all three sides. The error of the ONNX
+    value is infinite if it has another shape, or if an element is finite or NaN or infinite unlike in PyTorch and in
+    float64. The error of integers and booleans is the number of elements that differ.
+    """
+    eager, onnx, exact = (_as_real(torch.as_tensor(each).detach().cpu()) for each in (expected, found, exact))
+    if not eager.shape == onnx.shape == exact.shape:
+        return 0.0, math.inf
+    if not onnx.dtype.is_floating_point:
+        return float((eager != exact).sum()), float((onnx != exact).sum())
+    (_, of_eager), (_, of_onnx) = distances(eager, exact), distances(onnx, exact)
+    if bool((of_eager.isfinite() & of_onnx.isinf()).any()):
+        return 0.0, math.inf
+    finite = of_eager.isfinite() & of_onnx.isfinite()
+    return largest(of_eager[finite]), largest(of_onnx[finite])
+
+
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def largest(values: torch.Tensor) -> float:
+    """Returns the largest element; 0 if there is none."""
+    return float(values.max()) if values.numel() else 0.0

@@ -47,16 +47,24 @@ class SizeResult:
         sizes: the sizes, for example ``batch=3, tokens=7``.
         outputs: the differences of all outputs.
         problem: why the program could not run; empty if it ran.
+        finding: the condition of the finding that excludes the sizes, such as ``batch >= 5``; empty if none does.
     """
 
     sizes: str
     outputs: tuple[Difference, ...] = ()
     problem: str = ""
+    finding: str = ""
 
     @property
     def ok(self) -> bool:
         """True if the program ran and all outputs agree."""
         return not self.problem and all(output.ok for output in self.outputs)
+
+    @property
+    def problems(self) -> list[str]:
+        """What differs, one text for each output."""
+        bad = [f"{output.name!r} at {self.sizes}: {output.problem}" for output in self.outputs if not output.ok]
+        return [*bad, f"the sizes {self.sizes}: {self.problem}"] if self.problem else bad
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,8 @@ class Verification:
         sizes: the comparisons for other sizes of the dynamic dims.
         skipped: what was not compared, and why, one sentence each.
         cause: why an output differs; None if all agree.
+        excluded: the comparisons for sizes that findings of the export exclude. The export warned of them, so a
+            difference there counts neither in ``ok`` nor in ``check()``.
     """
 
     outputs: tuple[Difference, ...]
@@ -76,6 +86,7 @@ class Verification:
     cause: Cause | None = None
     _compare_values: Callable[[], tuple[Difference, ...]] | None = field(default=None, repr=False, compare=False)
     _write_repro: Callable[[Path], Path] | None = field(default=None, repr=False, compare=False)
+    excluded: tuple[SizeResult, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -85,8 +96,7 @@ class Verification:
     @property
     def max_rel(self) -> float:
         """The largest ``max_rel`` of all outputs, for all sizes."""
-        outputs = [*self.outputs, *(output for each in self.sizes for output in each.outputs)]
-        return max((output.max_rel for output in outputs), default=0.0)
+        return max((output.max_rel for output in self._all_outputs()), default=0.0)
 
     @cached_property
     def values(self) -> tuple[Difference, ...]:
@@ -119,10 +129,7 @@ class Verification:
 
     def _problems(self) -> list[str]:
         bad = [f"{output.name!r}: {output.problem}" for output in self.outputs if not output.ok]
-        for each in self.sizes:
-            bad += [f"{output.name!r} at {each.sizes}: {output.problem}" for output in each.outputs if not output.ok]
-            bad += [f"the sizes {each.sizes}: {each.problem}"] if each.problem else []
-        return bad
+        return [*bad, *(problem for each in self.sizes for problem in each.problems)]
 
     def save_repro(self, folder: str | os.PathLike[str]) -> Path:
         """Writes the smallest part of the model that shows the difference, with its inputs, and a script.
@@ -161,7 +168,16 @@ class Verification:
         if not self.ok:
             head = f"The ONNX program differs from the PyTorch module in {'; '.join(self._problems())}."
         cause = [_sentence(self.cause.text)] if self.cause is not None else []
-        return "\n".join([head, *cause, *notes, *self.skipped])
+        return "\n".join([head, *cause, *notes, *self.remarks])
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was found for sizes that findings exclude, and what was not compared; one sentence each."""
+        found = []
+        for each in self.excluded:
+            verdict = f"differs in {'; '.join(each.problems)}" if not each.ok else f"agrees at {each.sizes}"
+            found.append(f"The finding {each.finding} excludes {each.sizes}: the ONNX program {verdict}.")
+        return [*found, *self.skipped]
 
     def _all_outputs(self) -> list[Difference]:
         return [*self.outputs, *(output for each in self.sizes for output in each.outputs)]
@@ -177,7 +193,7 @@ class Verification:
         """
         if of == "outputs":
             rows = [("given", each) for each in self.outputs]
-            rows += [(result.sizes, each) for result in self.sizes for each in result.outputs]
+            rows += [(result.sizes, each) for result in (*self.sizes, *self.excluded) for each in result.outputs]
             return _table("sizes", rows)
         if of == "values":
             return _table("module", [(each.module, each) for each in self.values])

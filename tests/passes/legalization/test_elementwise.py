@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fx_onnx
 from fx_onnx.passes.legalization.elementwise import (
+    legalize_half_softplus,
     legalize_less,
     legalize_log_softmax,
     legalize_mish,
@@ -31,6 +32,20 @@ from tests.passes.checking import check, model
 def test_mish() -> None:
     x = torch.tensor([-30.0, -1.0, 0.0, 2.0, 90.0])
     check(model("g (float[N] x) => (float[N] y) { y = Mish(x) }"), legalize_mish, [x], ["Softplus", "Tanh", "Mul"])
+
+
+# ---------------------------------------------------------------- Softplus
+
+
+def test_half_softplus() -> None:
+    x = torch.tensor([-8.0, 0.0, 12.0, 100.0, 6e4]).half()
+    program = model("g (float16[N] x) => (float16[N] y) { y = Softplus(x) }", opset=18)
+    assert legalize_half_softplus(program).modified
+    assert [node.op_type for node in program.graph] == ["Cast", "Softplus", "Cast"]
+    assert_close(fx_onnx.ONNXProgram(program)(x), F.softplus(x))
+    for text, opset in (("float[N]", 18), ("float16[N]", 20)):
+        program = model(f"g ({text} x) => ({text} y) {{ y = Softplus(x) }}", opset=opset)
+        assert not legalize_half_softplus(program).modified
 
 
 # ---------------------------------------------------------------- Swish

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from fx_onnx.program.verification.tensor_comparison import OUTLIER_FACTOR, Tolerance, compare
+from fx_onnx.program.verification.tensor_comparison import OUTLIER_FACTOR, Tolerance, compare, errors_in_double
 
 NAN, INF = math.nan, math.inf
 
@@ -79,13 +79,43 @@ def test_a_share_of_outliers_is_allowed_in_half_precision(dtype, outliers, by, o
 
 def test_small_tensors_and_given_tolerances_allow_no_outliers():
     assert not compare("y", torch.ones(999).half(), half_ones(torch.float16, 999, 1, 0.02)).ok
-    assert not compare("y", torch.ones(2000).half(), half_ones(torch.float16, 2000, 1, 0.02), rtol=0.01).ok
+    assert not compare("y", torch.ones(2000).half(), half_ones(torch.float16, 2000, 1, 0.02), Tolerance(0.01)).ok
     assert compare("y", torch.ones(1000).half(), half_ones(torch.float16, 1000, 1, 0.02)).ok
     assert OUTLIER_FACTOR == 4
 
 
 def test_tolerances():
-    assert Tolerance().allowed(torch.float32, 2.0) == pytest.approx(2e-4, rel=1e-3)
-    assert Tolerance().allowed(torch.complex64, 2.0) == pytest.approx(2e-4, rel=1e-3)
-    assert Tolerance().allowed(torch.int64, 2.0) == 0
-    assert Tolerance(rtol=0.5, atol=0.25).allowed(torch.int64, 2.0) == 1.25
+    assert Tolerance().limits(torch.float32) == Tolerance().limits(torch.complex64) == (1e-4, 1e-7, 0)
+    assert Tolerance().limits(torch.int64) == (0, 0, 0)
+    assert Tolerance(rtol=0.5).limits(torch.float16) == (0.5, 1e-7, 0)
+    assert Tolerance(rtol=0.5, atol=0.25).limits(torch.int64) == (0.5, 0.25, 0)
+
+
+def test_a_tolerance_by_element():
+    """The large element hides no difference of the small one."""
+    expected, found = torch.tensor([1000.0, 1.0]), torch.tensor([1000.5, 1.01])
+    assert compare("y", expected, found, Tolerance(1e-3)).ok
+    difference = compare("y", expected, found, Tolerance(1e-3, by_element=True))
+    assert difference.problem.startswith("1 of 2 elements differ by more than 1e-07 plus 0.001 of their magnitude; the")
+    assert compare("y", expected, expected.double(), Tolerance(check_dtype=False)).ok
+
+
+@pytest.mark.parametrize(
+    ("eager", "onnx", "exact", "errors"),
+    [
+        ([1.0, 2.5], [1.0, 2.25], [1.0, 2.0], (0.5, 0.25)),
+        ([1.0, 2.25], [1.5, 2.0], [1.0, 2.0], (0.25, 0.5)),
+        ([INF, 2.0], [7.0, 2.5], [7.0, 2.0], (0.0, 0.5)),  # infinite in PyTorch, where float64 is not
+        ([7.0, 2.0], [NAN, 2.0], [7.0, 2.0], (0.0, INF)),
+        ([NAN], [0.0], [NAN], (0.0, INF)),
+        ([INF, 1.0], [INF, 1.5], [INF, 1.0], (0.0, 0.5)),
+        ([[1.0]], [1.0], [1.0], (0.0, INF)),  # another shape
+    ],
+)
+def test_errors(eager: list[float], onnx: list[float], exact: list[float], errors: tuple[float, float]) -> None:
+    assert errors_in_double(torch.tensor(eager), torch.tensor(onnx), torch.tensor(exact).double()) == errors
+
+
+def test_the_error_of_integers_is_how_many_differ() -> None:
+    eager, onnx, exact = torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2, 9, 4]), torch.tensor([1, 5, 9, 4])
+    assert errors_in_double(eager, onnx, exact) == (2.0, 1.0)
