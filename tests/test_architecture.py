@@ -28,6 +28,7 @@ ORDER = {
     "pipeline": 8,
     "export": 9,
     "torchscript": 10,
+    "pretrained": 10,
     "integrations": 11,
     "cli": 12,
 }
