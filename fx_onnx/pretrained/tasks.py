@@ -90,8 +90,12 @@ def _types(config: Any) -> torch.Tensor | None:
     return torch.zeros(_BATCH, _SEQUENCE, dtype=torch.int64) if types > 1 else None
 
 
+def _of_images(config: Any) -> Any:
+    return getattr(config, "vision_config", config)
+
+
 def _pixels(config: Any) -> torch.Tensor:
-    config = getattr(config, "vision_config", config)
+    config = _of_images(config)
     size = getattr(config, "image_size", 224)
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
     return torch.randn(_BATCH, getattr(config, "num_channels", 3), height, width)
@@ -131,6 +135,8 @@ def _one_graph(model: Any, fields: Sequence[str]) -> list[Part]:
             id=MessageId.MODEL_SOURCE,
         )
     shapes = {name: dict(_INPUTS[name][1]) for name in kwargs}
+    if "pixel_values" in shapes and not hasattr(_of_images(model.config), "image_size"):
+        shapes["pixel_values"] |= {2: "height", 3: "width"}
     return [Part("model", _Fields(model, fields, constants).eval(), kwargs, shapes, tuple(fields))]
 
 
