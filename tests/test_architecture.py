@@ -30,6 +30,7 @@ ORDER = {
     "torchscript": 10,
     "pretrained": 10,
     "integrations": 11,
+    "pretrained": 11,
     "cli": 12,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from enum import IntEnum, StrEnum
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -137,6 +138,10 @@ Metadata = Annotated[
     MetadataLevel, typer.Option(help="What the file tells about the model's code; names has no source lines.")
 ]
 Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")]
+Layout = Annotated[
+    str | None,
+    typer.Option(help="Write a folder for an application: optimum or sentence-transformers. --output is the folder."),
+]
 WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
 Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
 
@@ -163,14 +168,19 @@ def export(
     task: Task = None,
     with_past: WithPast = False,
     genai: Genai = None,
+    layout: Layout = None,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file.
 
-    With --genai, it writes a folder for onnxruntime-genai instead.
+    With --genai or --layout, it writes a folder for an application instead.
     """
+    if layout is not None:
+        _refuse_with_layout(locals())
+        _export_folder(source, _destination(output, None), layout, task, target, opset, as_json, quiet)
+        return
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
@@ -202,6 +212,44 @@ def export(
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
     _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
+
+
+_OF_A_FOLDER = {"source", "output", "layout", "task", "target", "opset", "verify", "as_json", "quiet", "metadata"}
+
+
+def _refuse_with_layout(given: dict[str, Any]) -> None:
+    """Raises an ArgumentError for an option that does not go with --layout."""
+    for name, value in given.items():
+        if name not in _OF_A_FOLDER and value not in (None, False, []):
+            raise ArgumentError(
+                f"--{name.replace('_', '-')} does not go with --layout, because the layout decides it; leave it out.",
+                id=MessageId.COMMAND_OPTION,
+            )
+
+
+def _export_folder(
+    source: str, output: Path, layout: str, task: str | None, target: str | None, opset: int | None,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Writes the folder that an application loads, and prints its files."""
+    from fx_onnx.pretrained.export_pretrained import export_pretrained
+
+    if not source.startswith("hf:"):
+        raise ArgumentError(
+            "--layout is for Hugging Face models; write the source as hf:FOLDER.", id=MessageId.COMMAND_OPTION
+        )
+    with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
+        files = export_pretrained(
+            source.removeprefix("hf:"), output, task=task, layout=layout, target=target, opset_version=opset
+        )
+    if as_json:
+        warnings = [str(finding) for finding in findings]
+        print_json({"folder": str(output), "files": [asdict(file) for file in files], "warnings": warnings})
+    elif not quiet:
+        for finding in findings:
+            typer.echo(f"warning: {finding}", err=True)
+        for file in files:
+            typer.echo(f"{output / file.name}: {file.size:,} bytes, at most {file.difference:.2g} from PyTorch")
 
 
 @contextmanager
