@@ -28,7 +28,6 @@ ORDER = {
     "pipeline": 8,
     "export": 9,
     "torchscript": 10,
-    "pretrained": 10,
     "integrations": 11,
     "pretrained": 11,
     "cli": 12,

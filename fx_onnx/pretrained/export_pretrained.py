@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fx_onnx.core.arguments import check_flag, check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
+from fx_onnx.pretrained.precisions import PRECISIONS, convert
 from fx_onnx.pretrained.source import find_task, load_config, load_model
 from fx_onnx.pretrained.tasks import TASKS, Part
 from fx_onnx.program.destination import check_folder
@@ -31,12 +34,29 @@ class ExportedFile:
     Attributes:
         name: relative to the folder.
         size: the bytes of the file and its data file.
-        difference: the largest difference from the module's results; None if they were not compared.
+        difference: the largest difference from the module's results in this precision; None if they were not compared.
+        precision: a name of a precision.
+        kept: the modules that keep float32, or weights that are not quantized.
+        distance: the largest difference between the module's results in this precision and in float32, relative to the
+            largest result.
     """
 
     name: str
     size: int
     difference: float | None
+    precision: str
+    kept: tuple[str, ...]
+    distance: float
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the files of an export have in common."""
+
+    layout: Layout
+    target: str | None
+    opset_version: int | None
+    verify: bool
 
 
 def export_pretrained(
@@ -45,7 +65,7 @@ def export_pretrained(
     *,
     task: str | None = None,
     layout: str = "optimum",
-    precision: str = "fp32",
+    precision: str | Sequence[str] = "fp32",
     target: str | None = None,
     opset_version: int | None = None,
     verify: bool = True,
@@ -58,9 +78,9 @@ def export_pretrained(
         source: a folder that ``save_pretrained`` wrote.
         output: the folder to write. An older one is replaced if an export wrote it.
         task: such as ``text-generation``; None takes the task of the architecture that ``config.json`` names.
-        layout: ``optimum`` or ``sentence-transformers``.
-        precision: ``fp32``.
-        target: as for ``export``.
+        layout: ``optimum``, ``sentence-transformers``, ``transformers.js`` or ``genai``.
+        precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
+        target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name.
 
@@ -76,7 +96,7 @@ def export_pretrained(
     check_folder("The folder", output)
     check_flag("verify", verify)
     chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
-    _checked("precision", precision, chosen.suffixes)
+    precisions = _checked_precisions(precision, chosen, layout, opset_version)
     folder, place = Path(source), Path(output)
     config = load_config(folder)
     name = find_task(config) if task is None else _checked("task", task, TASKS)
@@ -86,14 +106,8 @@ def export_pretrained(
     _check_parts(parts, chosen, layout, name)
     with _replaced(place) as new:
         _copy_files(folder, new)
-        written = []
-        for part in parts:
-            file = new / f"{chosen.files[part.name]}{chosen.suffixes[precision]}.onnx"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            difference = _write(part, file, chosen.renames, target, opset_version, verify)
-            size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
-            written.append(ExportedFile(str(file.relative_to(new)), size, difference))
-    return tuple(written)
+        form = _Form(chosen, target or chosen.target, opset_version, verify)
+        return tuple(_write(part, model, new, form, each) for each in precisions for part in parts)
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:
@@ -103,6 +117,25 @@ def _checked(parameter: str, value: str, known: Collection[str]) -> str:
             f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}", id=MessageId.COMMAND_OPTION
         )
     return value
+
+
+def _checked_precisions(
+    given: str | Sequence[str], layout: Layout, name: str, opset_version: int | None
+) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    for each in found:
+        first = PRECISIONS[_checked("precision", each, layout.suffixes)].opset_version
+        if first is not None and opset_version is not None and opset_version < first:
+            raise ArgumentError(
+                f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
+                id=MessageId.OPSET_VERSION,
+            )
+    if len({layout.suffixes[each] for each in found}) < max(len(found), 1):
+        raise ArgumentError(
+            f"A folder of the layout {name} has one precision, not {len(found)}; write one folder for each.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return found
 
 
 def _check_source(source: Path, output: Path, layout: Layout, name: str) -> None:
@@ -131,25 +164,40 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
         )
 
 
-def _write(
-    part: Part, file: Path, renames: Mapping[str, str], target: str | None, opset_version: int | None, verify: bool
-) -> float | None:
-    """Exports a part, compares its results, and writes it. Returns the largest difference."""
+def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) -> ExportedFile:
+    """Exports a part in a precision, compares its results, and writes it."""
+    layout, row = form.layout, PRECISIONS[precision]
+    converted = convert(part.module, part.kwargs, precision)
     program = export(
-        part.module, kwargs=part.kwargs, dynamic_shapes=part.dynamic_shapes, output_names=part.outputs,
-        target=target, opset_version=opset_version,
-    )  # fmt: skip
+        converted.module,
+        kwargs=part.kwargs,
+        dynamic_shapes=_renamed(part.dynamic_shapes, layout),
+        output_names=part.outputs,
+        target=form.target,
+        opset_version=form.opset_version or row.opset_version,
+    )
     difference = None
-    if verify:
-        found = program.verify()
+    if form.verify:
+        found = program.verify(rtol=converted.rtol)
         found.check()
         difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
     for value in (*program.model.graph.inputs, *program.model.graph.outputs):
-        for old, new in renames.items():
+        for old, new in layout.renames.items():
             if value.name is not None and value.name.startswith(old):
                 value.name = new + value.name.removeprefix(old)
-    program.save(file)
-    return difference
+    file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if layout.is_genai:
+        program.save_genai(file.parent, config=model.config, generation_config=model.generation_config)
+    else:
+        program.save(file, external_data=layout.external_data)
+    size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+    return ExportedFile(str(file.relative_to(folder)), size, difference, precision, converted.kept, converted.distance)
+
+
+def _renamed(shapes: Any, layout: Layout) -> Any:
+    """Returns dynamic shapes with the layout's names of dims."""
+    return pytree.tree_map(lambda dim: layout.dims.get(dim, dim) if isinstance(dim, str) else dim, shapes)
 
 
 def _copy_files(source: Path, folder: Path) -> None:

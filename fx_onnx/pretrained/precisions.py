@@ -34,15 +34,19 @@ class Precision:
         half: whether weights and activations are float16. Inputs and outputs stay float32.
         config: returns torchao's configuration that quantizes the weights of Linear layers; None if they stay floats.
         block: the number of weights that share a scale; the rows of a weight are a multiple of it.
-        opset_version: the first opset that stores such weights without loss of bits.
+        opset_version: the first opset that has weights of 4 bits and a scale for each block; None if any will do.
         rtol: the tolerance of ``verify``, because runtimes round at other places than torch; None is the usual one.
+        rounds_activations: whether activations become integers when the model runs. A number between two of them may be
+            rounded either way, and what follows is then rounded otherwise too. So two right results may be as far apart
+            as each is from fp32, and ``verify`` allows twice this distance.
     """
 
     half: bool = False
     config: Callable[[], Any] | None = None
     block: int = 1
-    opset_version: int = 18
+    opset_version: int | None = None
     rtol: float | None = None
+    rounds_activations: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,16 @@ class Converted:
     """A module in a precision.
 
     Attributes:
-        module: a copy, with the arguments and results of the original.
+        module: a copy with the arguments and results of the original, or the original for fp32.
         kept: the names of the modules in it that keep float32, or weights that are not quantized.
         distance: the largest difference of its results from those of the original, relative to the largest result.
+        rtol: the tolerance of ``verify``.
     """
 
     module: nn.Module
     kept: tuple[str, ...]
     distance: float
+    rtol: float | None
 
 
 def _int8() -> Any:
@@ -77,7 +83,7 @@ _BLOCK = 32
 PRECISIONS = {
     "fp32": Precision(),
     "fp16": Precision(half=True, rtol=1e-2),
-    "int8": Precision(config=_int8, rtol=1e-2),
+    "int8": Precision(config=_int8, rtol=1e-2, rounds_activations=True),
     "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
     "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
 }
@@ -96,9 +102,10 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
     Raises:
         ArgumentError: torchao is not installed, no layer can be quantized, or the results are not finite.
     """
-    row, found, kept = PRECISIONS[precision], copy.deepcopy(module), list[str]()
+    row, kept = PRECISIONS[precision], list[str]()
     if not row.half and row.config is None:
-        return Converted(found, (), 0.0)
+        return Converted(module, (), 0.0, row.rtol)
+    found = copy.deepcopy(module)
     register(dict(kwargs))
     expected = module(**copy.deepcopy(dict(kwargs)))
     if row.half:
@@ -112,7 +119,8 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
             "finite; choose fp32.",
             id=MessageId.COMMAND_OPTION,
         )
-    return Converted(found, tuple(kept), distance)
+    rtol = max(row.rtol or 0.0, 2 * distance) if row.rounds_activations else row.rtol
+    return Converted(found, tuple(kept), distance, rtol)
 
 
 # ---------------------------------------------------------------- float16

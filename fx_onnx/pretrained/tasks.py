@@ -150,8 +150,10 @@ def _decoder(model: Any, fields: Sequence[str]) -> list[Part]:
             "with fx_onnx.text_generation_arguments.",
             id=MessageId.MODEL_SOURCE,
         )
+    ids = arguments["kwargs"]["input_ids"]
+    kwargs = {**arguments["kwargs"], "input_ids": torch.randint(model.config.get_text_config().vocab_size, ids.shape)}
     present = [f"present.{layer}.{kind}" for layer in range(len(cache.layers)) for kind in ("key", "value")]
-    return [Part("decoder", model, arguments["kwargs"], arguments["dynamic_shapes"], (*fields, *present))]
+    return [Part("decoder", model, kwargs, arguments["dynamic_shapes"], (*fields, *present))]
 
 
 # ---------------------------------------------------------------- the records

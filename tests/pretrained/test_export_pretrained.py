@@ -47,6 +47,27 @@ def test_a_task_is_one_file_with_the_names_of_its_client(auto: str, tmp_path: Pa
     assert not any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
 
 
+def test_layouts_of_decoders(tmp_path: Path) -> None:
+    """transformers.js takes several precisions, with its names of files and dims; genai has a config."""
+    pytest.importorskip("torchao")
+    _source("AutoModelForCausalLM", tmp_path / "source")
+    files = export_pretrained(
+        tmp_path / "source", tmp_path / "js", layout="transformers.js", precision=("fp16", "q4"), verify=False
+    )
+    assert [file.name for file in files] == ["onnx/model_fp16.onnx", "onnx/model_q4.onnx"]
+    assert all(0 < file.distance < 0.1 for file in files) and files[1].kept
+    for file in files:
+        given = onnxruntime.InferenceSession(tmp_path / "js" / file.name).get_inputs()
+        assert {value.shape[0] for value in given} == {"batch_size"}
+        assert {value.type for value in given if value.name.startswith("past")} == {"tensor(float)"}
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "genai", layout="genai", verify=False)
+    assert file.size > 1000 and (tmp_path / "genai" / "genai_config.json").is_file()
+    with pytest.raises(ArgumentError, match="one precision, not 2; write one folder for each"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision=["fp32", "q4"])
+    with pytest.raises(ArgumentError, match="q4 needs opset 21 or above, not 18; leave out the opset"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision="q4", opset_version=18)
+
+
 def test_a_decoder_continues_from_an_empty_past(tmp_path: Path) -> None:
     model = _source("AutoModelForCausalLM", tmp_path / "source")
     export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
