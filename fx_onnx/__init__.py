@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
+    from fx_onnx.pretrained.export_pretrained import export_pretrained
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.program.verify import Difference, Verification, verify
     from fx_onnx.torchscript import symbolic_helper as symbolic_helper
@@ -68,6 +69,7 @@ __all__ = [
     "VerificationError",
     "__version__",
     "export",
+    "export_pretrained",
     "is_in_onnx_export",
     "optimize",
     "replacing_torch_onnx",
@@ -85,6 +87,7 @@ _LAZY = {
     "ONNXProgram": "fx_onnx.program.onnx_program",
     "Verification": "fx_onnx.program.verify",
     "export": "fx_onnx.export",
+    "export_pretrained": "fx_onnx.pretrained.export_pretrained",
     "is_in_onnx_export": "fx_onnx.capture.export_flag",
     "optimize": "fx_onnx.passes.optimize",
     "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx",

@@ -29,6 +29,7 @@ ORDER = {
     "export": 9,
     "torchscript": 10,
     "integrations": 11,
+    "pretrained": 11,
     "cli": 12,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from enum import IntEnum, StrEnum
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -137,6 +138,15 @@ Metadata = Annotated[
     MetadataLevel, typer.Option(help="What the file tells about the model's code; names has no source lines.")
 ]
 Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        help="Write a folder for an application: optimum, sentence-transformers, transformers.js or genai, to --output."
+    ),
+]
+Precision = Annotated[
+    list[str] | None, typer.Option(help="With --layout: fp32, fp16, int8, q4 or q4f16. Repeat it for transformers.js.")
+]
 WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
 Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
 
@@ -163,14 +173,30 @@ def export(
     task: Task = None,
     with_past: WithPast = False,
     genai: Genai = None,
+    layout: Layout = None,
+    precision: Precision = None,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file.
 
-    With --genai, it writes a folder for onnxruntime-genai instead.
+    With --genai or --layout, it writes a folder for an application instead.
     """
+    given = locals()
+    if layout is not None or precision is not None:
+        _export_folder(given)
+    else:
+        _export_file(**{name: value for name, value in given.items() if name not in ("layout", "precision")})
+
+
+def _export_file(
+    source: str, output: Path | None, inputs: list[str] | None, dynamic: list[str] | None, opset: int | None,
+    target: str | None, verify: bool, report: bool, external_data: bool | None, without: list[str] | None,
+    metadata: MetadataLevel, task: str | None, with_past: bool, genai: Path | None, training: bool,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Exports a model to an ONNX file, or a decoder to a folder for onnxruntime-genai."""
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
@@ -202,6 +228,54 @@ def export(
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
     _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
+
+
+_OF_A_FOLDER = ("source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet")
+
+
+def _export_folder(given: dict[str, Any]) -> None:
+    """Writes the folder that an application loads, and prints its files.
+
+    Raises:
+        ArgumentError: an option does not go with --layout, or --precision is without it.
+    """
+    from fx_onnx.pretrained.export_pretrained import export_pretrained
+
+    source, output, quiet = given["source"], _destination(given["output"], None), given["quiet"]
+    other = next(
+        (
+            name
+            for name, value in given.items()
+            if name not in (*_OF_A_FOLDER, "metadata") and value not in (None, False, [])
+        ),
+        None,
+    )
+    problem = (
+        f"--{other.replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
+        if other is not None
+        else "--precision needs --layout, which names the files."
+        if given["layout"] is None
+        else ""
+        if source.startswith("hf:")
+        else "--layout is for Hugging Face models; write the source as hf:FOLDER."
+    )
+    if problem:
+        raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
+    options = {name: given[name] for name in ("layout", "task", "target")}
+    options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
+    with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
+        files = export_pretrained(source.removeprefix("hf:"), output, **options)
+    if given["as_json"]:
+        warnings = [str(finding) for finding in findings]
+        print_json({"folder": str(output), "files": [asdict(file) for file in files], "warnings": warnings})
+    elif not quiet:
+        for finding in findings:
+            typer.echo(f"warning: {finding}", err=True)
+        for file in files:
+            typer.echo(f"{output / file.name}: {file.size:,} bytes, at most {file.difference:.2g} from PyTorch")
+            if file.precision != "fp32":
+                kept = f"; without {', '.join(file.kept)}" if file.kept else ""
+                typer.echo(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")
 
 
 @contextmanager

@@ -1,0 +1,59 @@
+"""The layouts: the names of files, inputs and outputs in the folder that an application loads.
+
+A layout is one row of ``LAYOUTS``. The names of a part's inputs and outputs are those of transformers; ``renames``
+turns them into those of the application. All files of the source but its weights are copied as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fx_onnx.pretrained.precisions import PRECISIONS
+
+__all__ = ["LAYOUTS", "Layout"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One layout.
+
+    Attributes:
+        files: the part's name → its file, relative to the folder and without ``.onnx``. A task whose parts it lacks is
+            refused.
+        suffixes: precision → what follows the name of the file. A precision that it lacks is refused.
+        renames: the beginning of a name of an input or output → what replaces it.
+        dims: the name of a dynamic dim → the name by which the application knows it.
+        required: files of the source without which the application does not load the folder.
+        target: the runtime of the application, unless the caller names one; None is the default of ``export``.
+        external_data: as for ``save``; False if the application reads one file only.
+        is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
+    """
+
+    files: Mapping[str, str]
+    suffixes: Mapping[str, str]
+    renames: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ("config.json",)
+    target: str | None = None
+    external_data: bool | None = None
+    is_genai: bool = False
+
+
+_ONE_NAME = dict.fromkeys(PRECISIONS, "")
+
+LAYOUTS = {
+    "optimum": Layout(files={"model": "model", "decoder": "model"}, suffixes=_ONE_NAME),
+    "sentence-transformers": Layout(
+        files={"model": "onnx/model"}, suffixes=_ONE_NAME, required=("config.json", "modules.json")
+    ),
+    "transformers.js": Layout(
+        files={"model": "onnx/model", "decoder": "onnx/model"},
+        suffixes={name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS},
+        dims={"batch": "batch_size"},
+        target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
+        external_data=False,
+    ),
+    "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
+}
+"""The name of a layout → its record."""

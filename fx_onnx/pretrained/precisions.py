@@ -1,0 +1,255 @@
+"""The precisions: what each makes of a module before the capture.
+
+A precision is one row of ``PRECISIONS``. The module keeps its arguments, its results and their dtypes, so neither the
+export nor the layout knows of it. The changed module is the exact reference of its export; how far it is from the
+original one is measured here.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from fx_onnx.capture.pytrees import is_cache_part, register
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree
+
+__all__ = ["PRECISIONS", "Converted", "Precision", "convert"]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One precision.
+
+    Attributes:
+        half: whether weights and activations are float16. Inputs and outputs stay float32.
+        config: returns torchao's configuration that quantizes the weights of Linear layers; None if they stay floats.
+        block: the number of weights that share a scale; the rows of a weight are a multiple of it.
+        opset_version: the first opset that has weights of 4 bits and a scale for each block; None if any will do.
+        rtol: the tolerance of ``verify``, because runtimes round at other places than torch; None is the usual one.
+        rounds_activations: whether activations become integers when the model runs. A number between two of them may be
+            rounded either way, and what follows is then rounded otherwise too. So two right results may be as far apart
+            as each is from fp32, and ``verify`` allows twice this distance.
+    """
+
+    half: bool = False
+    config: Callable[[], Any] | None = None
+    block: int = 1
+    opset_version: int | None = None
+    rtol: float | None = None
+    rounds_activations: bool = False
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A module in a precision.
+
+    Attributes:
+        module: a copy with the arguments and results of the original, or the original for fp32.
+        kept: the names of the modules in it that keep float32, or weights that are not quantized.
+        distance: the largest difference of its results from those of the original, relative to the largest result.
+        rtol: the tolerance of ``verify``.
+    """
+
+    module: nn.Module
+    kept: tuple[str, ...]
+    distance: float
+    rtol: float | None
+
+
+def _int8() -> Any:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
+
+    return Int8DynamicActivationInt8WeightConfig()
+
+
+def _int4() -> Any:
+    from torchao.quantization import IntxWeightOnlyConfig, PerGroup
+
+    return IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(_BLOCK))  # type: ignore[attr-defined]
+
+
+_BLOCK = 32
+
+PRECISIONS = {
+    "fp32": Precision(),
+    "fp16": Precision(half=True, rtol=1e-2),
+    "int8": Precision(config=_int8, rtol=1e-2, rounds_activations=True),
+    "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
+    "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
+}
+"""The name of a precision → its record."""
+
+
+@torch.no_grad()
+def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Converted:
+    """Returns a copy of a module in a precision.
+
+    Args:
+        module: in evaluation mode, with float32 weights. It does not change.
+        kwargs: real arguments. They decide which modules keep float32, and how far the results are.
+        precision: a name in ``PRECISIONS``.
+
+    Raises:
+        ArgumentError: torchao is not installed, no layer can be quantized, or the results are not finite.
+    """
+    row, kept = PRECISIONS[precision], list[str]()
+    if not row.half and row.config is None:
+        return Converted(module, (), 0.0, row.rtol)
+    found = copy.deepcopy(module)
+    register(dict(kwargs))
+    expected = module(**copy.deepcopy(dict(kwargs)))
+    if row.half:
+        kept += _halve(found, module, kwargs)
+    if row.config is not None:
+        kept += _quantize(found, row, precision)
+    distance = _distance(partial(found, **copy.deepcopy(dict(kwargs))), expected)
+    if distance == float("inf"):
+        raise ArgumentError(
+            f"The precision {precision} does not fit the model, because its results on the example inputs are not "
+            "finite; choose fp32.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    rtol = max(row.rtol or 0.0, 2 * distance) if row.rounds_activations else row.rtol
+    return Converted(found, tuple(kept), distance, rtol)
+
+
+# ---------------------------------------------------------------- float16
+
+_LIMIT = 1e-2
+"""The largest difference of one layer in float16, relative to its largest result."""
+_SUM_LIMIT = 0.1
+"""The same for a module of several layers, whose roundings add up. An overflow or a wrong mask is larger."""
+
+
+def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> list[str]:
+    """Makes a copy of a module float16, except the smallest modules that are wrong in it. Returns their names.
+
+    Buffers that are not stored, such as the frequencies of rotary embeddings, keep their dtype, as in transformers.
+    """
+    for tensor in half.state_dict(keep_vars=True).values():
+        if isinstance(tensor, Tensor) and tensor.dtype == torch.float32:
+            tensor.data = tensor.data.half()
+    kept: dict[str, list[RemovableHandle]] = {}
+    arguments: list[Any] = []
+
+    def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+        arguments.append(copy.deepcopy((args, kwargs)))  # a cache is changed by the call
+
+    def after(name: str, module: nn.Module, _: Any, __: Any, expected: Any) -> None:
+        args, kwargs = _cast(arguments.pop(), torch.float32, torch.float16)
+        limit = _SUM_LIMIT if any(True for _ in module.children()) else _LIMIT
+        if name not in kept and _distance(partial(half.get_submodule(name), *args, **kwargs), expected) > limit:
+            for inner in [each for each in kept if each.startswith(f"{name}.")]:
+                for hook in kept.pop(inner):
+                    hook.remove()
+            kept[name] = _keep(half.get_submodule(name), module)
+
+    named = [(name, each) for name, each in original.named_modules() if name]
+    hooks = [each.register_forward_pre_hook(before, with_kwargs=True) for _, each in named]
+    hooks += [each.register_forward_hook(partial(after, name), with_kwargs=True) for name, each in named]
+    try:
+        original(**copy.deepcopy(dict(kwargs)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    _cast_around(half, torch.float32, torch.float16, is_root=True)
+    return list(kept)
+
+
+def _keep(half: nn.Module, original: nn.Module) -> list[RemovableHandle]:
+    """Gives a module its float32 weights back. A weight that a module elsewhere shares is stored twice then."""
+    fresh: dict[Tensor, nn.Parameter] = {}
+    for path, weight in original.named_parameters(remove_duplicate=False):
+        owner, _, name = path.rpartition(".")
+        parameter = fresh.setdefault(weight, nn.Parameter(weight.detach(), requires_grad=False))
+        setattr(half.get_submodule(owner), name, parameter)
+    for path, buffer in original.named_buffers(remove_duplicate=False):
+        owner, _, name = path.rpartition(".")
+        setattr(half.get_submodule(owner), name, buffer)
+    return _cast_around(half, torch.float16, torch.float32)
+
+
+def _cast_around(
+    module: nn.Module, outside: torch.dtype, inside: torch.dtype, *, is_root: bool = False
+) -> list[RemovableHandle]:
+    """Casts the arguments and the results of a module. Within a model, a cache stays the object that the caller has."""
+    cast = partial(_cast, with_caches=is_root)
+    return [
+        module.register_forward_pre_hook(lambda _, *call: cast(call, outside, inside), with_kwargs=True),
+        module.register_forward_hook(lambda _, __, result: cast(result, inside, outside)),
+    ]
+
+
+def _cast(tree: Any, before: torch.dtype, after: torch.dtype, *, with_caches: bool = True) -> Any:
+    def cast(leaf: Any) -> Any:
+        return leaf.to(after) if isinstance(leaf, Tensor) and leaf.dtype == before else leaf
+
+    return pytree.tree_map(cast, tree, is_leaf=None if with_caches else is_cache_part)
+
+
+def _distance(run: Callable[[], Any], expected: Any) -> float:
+    """Returns the largest relative difference of results; inf if one is not finite, or float16 has no kernel."""
+    try:
+        results = pytree.tree_leaves(run())
+    except (RuntimeError, TypeError):
+        return float("inf")
+    found = 0.0
+    for result, right in zip(results, pytree.tree_leaves(expected), strict=True):
+        if isinstance(right, Tensor) and right.is_floating_point() and right.numel():
+            finite = right.isfinite()
+            difference = torch.where(finite, result.to(right.dtype) - right, 0).abs().max().item()
+            largest = torch.where(finite, right, 0).abs().max().item()
+            found = max(found, difference / max(largest, 1e-5) if difference == difference else float("inf"))
+    return found
+
+
+# ---------------------------------------------------------------- integers
+
+
+def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
+    """Quantizes the weights of Linear layers. Returns the names of those whose weight has no such form.
+
+    Raises:
+        ArgumentError: torchao is not installed, or no layer has such a form.
+    """
+    try:
+        from torchao.quantization import quantize_
+    except ImportError:
+        raise ArgumentError(
+            f"The precision {precision} needs the package torchao: pip install torchao.", id=MessageId.MISSING_PACKAGE
+        ) from None
+    _to_linear(module)
+    layers = {name: each for name, each in module.named_modules() if type(each) is nn.Linear}
+    fitting = {
+        name for name, each in layers.items()
+        if each.in_features % row.block == 0 and bool(each.weight.isfinite().all())
+    }  # fmt: skip
+    if not fitting or row.config is None:
+        raise ArgumentError(
+            f"The precision {precision} does not fit the model, because it has no Linear layer whose inputs are a "
+            f"multiple of {row.block}; choose fp16.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    quantize_(module, row.config(), filter_fn=lambda _, name: name in fitting)
+    return [name for name in layers if name not in fitting]
+
+
+def _to_linear(module: nn.Module) -> None:
+    """Replaces transformers' Conv1D, a Linear layer with a transposed weight, by a Linear layer."""
+    kind = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    for name, each in list(module.named_modules()):
+        if kind is not None and type(each) is kind:
+            linear = nn.Linear(each.nx, each.nf, device="meta")
+            linear.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)
+            linear.bias = each.bias
+            module.set_submodule(name, linear.train(each.training))

@@ -1,0 +1,115 @@
+"""Tests of the folders for applications: names, numbers, refusals, and the old folder after a failure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import transformers
+from transformers import BertConfig, LlamaConfig, ViTConfig
+
+import fx_onnx
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.pretrained.export_pretrained import export_pretrained
+
+_SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+_CASES = {
+    "AutoModelForSequenceClassification": (BertConfig(**_SMALL, vocab_size=50), ["logits"]),
+    "AutoModelForQuestionAnswering": (BertConfig(**_SMALL, vocab_size=50), ["start_logits", "end_logits"]),
+    "AutoModelForImageClassification": (ViTConfig(**_SMALL, image_size=8, patch_size=4), ["logits"]),
+    "AutoModelForCausalLM": (
+        LlamaConfig(**_SMALL, vocab_size=50, num_key_value_heads=1),
+        ["logits", "present.0.key", "present.0.value"],
+    ),
+}
+
+
+def _source(auto: str, folder: Path) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model: torch.nn.Module = getattr(transformers, auto).from_config(_CASES[auto][0]).eval()
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    return model
+
+
+@pytest.mark.parametrize("auto", _CASES)
+def test_a_task_is_one_file_with_the_names_of_its_client(auto: str, tmp_path: Path) -> None:
+    _source(auto, tmp_path / "source")
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "out")
+    assert file.name == "model.onnx" and file.difference is not None and file.difference < 1e-4
+    session = onnxruntime.InferenceSession(tmp_path / "out" / file.name)
+    assert [each.name for each in session.get_outputs()] == _CASES[auto][1]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"config.json", "tokenizer.json", "model.onnx"}
+    assert not any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
+
+
+def test_layouts_of_decoders(tmp_path: Path) -> None:
+    """transformers.js takes several precisions, with its names of files and dims; genai has a config."""
+    pytest.importorskip("torchao")
+    _source("AutoModelForCausalLM", tmp_path / "source")
+    files = export_pretrained(
+        tmp_path / "source", tmp_path / "js", layout="transformers.js", precision=("fp16", "q4"), verify=False
+    )
+    assert [file.name for file in files] == ["onnx/model_fp16.onnx", "onnx/model_q4.onnx"]
+    assert all(0 < file.distance < 0.1 for file in files) and files[1].kept
+    for file in files:
+        given = onnxruntime.InferenceSession(tmp_path / "js" / file.name).get_inputs()
+        assert {value.shape[0] for value in given} == {"batch_size"}
+        assert {value.type for value in given if value.name.startswith("past")} == {"tensor(float)"}
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "genai", layout="genai", verify=False)
+    assert file.size > 1000 and (tmp_path / "genai" / "genai_config.json").is_file()
+    with pytest.raises(ArgumentError, match="one precision, not 2; write one folder for each"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision=["fp32", "q4"])
+    with pytest.raises(ArgumentError, match="q4 needs opset 21 or above, not 18; leave out the opset"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision="q4", opset_version=18)
+
+
+def test_a_decoder_continues_from_an_empty_past(tmp_path: Path) -> None:
+    model = _source("AutoModelForCausalLM", tmp_path / "source")
+    export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    ids = np.arange(1, 6, dtype=np.int64)[None]
+    empty = np.zeros((1, 1, 0, 8), np.float32)
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(5)[None]}
+    found = session.run(["logits"], {**given, "past_key_values.0.key": empty, "past_key_values.0.value": empty})[0]
+    with torch.no_grad():
+        assert np.allclose(found, model(torch.from_numpy(ids)).logits.numpy(), atol=1e-5)
+
+
+def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    _source("AutoModelForSequenceClassification", source)
+    out.mkdir()
+    (out / "model.onnx").write_text("old")
+    wrong = {"task": "text-classificaton", "layout": "optimun", "precision": "fp17"}
+    for name, value in wrong.items():
+        with pytest.raises(ArgumentError, match=f"The {name} '{value}' is not one of"):
+            export_pretrained(source, out, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"no modules\.json"):
+        export_pretrained(source, out, layout="sentence-transformers")
+    with pytest.raises(ArgumentError, match="has the source in it"):
+        export_pretrained(source, source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["Unknown"]}))
+    with pytest.raises(ArgumentError, match="No task builds the architecture Unknown"):
+        export_pretrained(source, out)
+    assert (out / "model.onnx").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    _source("AutoModelForSequenceClassification", tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.onnx").write_text("old")
+    monkeypatch.setattr(fx_onnx.ONNXProgram, "save", full)
+    with pytest.raises(ArgumentError, match="No space left"):
+        export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
+    assert (tmp_path / "out" / "model.onnx").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]

@@ -1,0 +1,108 @@
+"""The precisions: what is changed, what is kept, and the results of the export."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fx_onnx
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.pretrained.precisions import PRECISIONS, convert
+
+
+class Net(nn.Module):
+    """Two layers; ``factor`` makes the sum of squares between them too large for float16."""
+
+    def __init__(self, factor: float = 1.0, sizes: tuple[int, ...] = (64, 96, 64)) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm, self.last = nn.Linear(*sizes[:2]), Squares(factor), nn.Linear(*sizes[1:])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, 64) to (batch, 64)."""
+        return self.last(self.norm(self.first(x)))
+
+
+class Squares(nn.Module):
+    """Divides by the root of the sum of squares of large numbers."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Keeps the shape."""
+        y = x * self.factor
+        return y / (y * y).sum(-1, keepdim=True).sqrt()
+
+
+def kwargs() -> dict[str, Any]:
+    return {"x": torch.randn(3, 64, generator=torch.Generator().manual_seed(1))}
+
+
+@pytest.mark.parametrize(
+    ("precision", "farthest", "dtypes"),
+    [
+        ("fp32", 0, {"FLOAT"}),
+        ("fp16", 5e-3, {"FLOAT16"}),
+        ("int8", 5e-2, {"INT8"}),
+        ("q4", 0.3, {"INT4"}),
+        ("q4f16", 0.3, {"INT4", "FLOAT16"}),
+    ],
+)
+def test_exported(precision: str, farthest: float, dtypes: set[str]) -> None:
+    """The inputs and outputs stay float32, the weights have the bits, and the module itself does not change."""
+    if PRECISIONS[precision].config:
+        pytest.importorskip("torchao")
+    model = Net().eval()
+    expected = model(**kwargs())
+    found = convert(model, kwargs(), precision)
+    assert found.kept == () and found.distance <= farthest
+    program = fx_onnx.export(
+        found.module,
+        kwargs=kwargs(),
+        dynamic_shapes={"x": {0: "batch"}},
+        opset_version=PRECISIONS[precision].opset_version,
+    )
+    assert program.verify(rtol=found.rtol)
+    (result,) = program(**kwargs())
+    assert result.dtype == torch.float32 and (result - expected).abs().max() <= (farthest + 2e-3) * expected.abs().max()
+    assert dtypes <= {weight.dtype.name for weight in program.model.graph.initializers.values()}
+    assert torch.equal(model(**kwargs()), expected)
+
+
+def test_overflow() -> None:
+    """Only the module that overflows keeps float32."""
+    found = convert(Net(factor=1e3).eval(), kwargs(), "fp16")
+    assert found.kept == ("norm",) and found.distance < 5e-3
+    assert found.module.first.weight.dtype == found.module.last.weight.dtype == torch.float16
+
+
+def test_kept_weights() -> None:
+    """A result that float16 cannot hold keeps the module around it, and not a layer that shares a weight with it."""
+    model = nn.Sequential(Net(sizes=(64, 64, 64)), nn.Linear(64, 64)).eval()
+    model[1].weight = model[0].first.weight
+    model[0].first.bias.data.fill_(1e5)
+    found = convert(model, {"input": kwargs()["x"]}, "fp16")
+    assert found.kept == ("0",) and found.distance < 5e-3
+    assert found.module[0].first.weight.dtype == torch.float32 and found.module[1].weight.dtype == torch.float16
+
+
+def test_other_rows() -> None:
+    """A layer whose rows are no multiple of a block is named; a model without any other layer is refused."""
+    pytest.importorskip("torchao")
+    assert convert(Net(sizes=(64, 40, 64)).eval(), kwargs(), "q4").kept == ("last",)
+    with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
+        convert(nn.Sequential(nn.Linear(40, 8)).eval(), {"input": torch.randn(2, 40)}, "q4")
+
+
+def test_not_finite() -> None:
+    """A model whose own code overflows is refused."""
+
+    class Large(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * 1e6 * 1e-6
+
+    with pytest.raises(ArgumentError, match="not finite; choose fp32"):
+        convert(Large().eval(), kwargs(), "fp16")
