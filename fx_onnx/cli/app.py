@@ -173,14 +173,9 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Exports a model to an ONNX file.
-
-    With --genai or --layout, it writes a folder for an application instead.
-    """
+    """Exports a model to an ONNX file, or with --genai or --layout to a folder for an application."""
     if layout is not None:
-        _refuse_with_layout(locals())
-        _export_folder(source, _destination(output, None), layout, task, target, opset, as_json, quiet)
-        return
+        return _export_folder(locals())
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
@@ -217,32 +212,31 @@ def export(
 _OF_A_FOLDER = {"source", "output", "layout", "task", "target", "opset", "verify", "as_json", "quiet", "metadata"}
 
 
-def _refuse_with_layout(given: dict[str, Any]) -> None:
-    """Raises an ArgumentError for an option that does not go with --layout."""
-    for name, value in given.items():
-        if name not in _OF_A_FOLDER and value not in (None, False, []):
-            raise ArgumentError(
-                f"--{name.replace('_', '-')} does not go with --layout, because the layout decides it; leave it out.",
-                id=MessageId.COMMAND_OPTION,
-            )
+def _export_folder(given: dict[str, Any]) -> None:
+    """Writes the folder that an application loads, and prints its files.
 
-
-def _export_folder(
-    source: str, output: Path, layout: str, task: str | None, target: str | None, opset: int | None,
-    as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
-    """Writes the folder that an application loads, and prints its files."""
+    Raises:
+        ArgumentError: the source is no folder of a Hugging Face model, or an option does not go with --layout.
+    """
     from fx_onnx.pretrained.export_pretrained import export_pretrained
 
+    wrong = [name for name, value in given.items() if name not in _OF_A_FOLDER and value not in (None, False, [])]
+    if wrong:
+        raise ArgumentError(
+            f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    source, output, quiet = given["source"], _destination(given["output"], None), given["quiet"]
     if not source.startswith("hf:"):
         raise ArgumentError(
             "--layout is for Hugging Face models; write the source as hf:FOLDER.", id=MessageId.COMMAND_OPTION
         )
     with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
         files = export_pretrained(
-            source.removeprefix("hf:"), output, task=task, layout=layout, target=target, opset_version=opset
-        )
-    if as_json:
+            source.removeprefix("hf:"), output, opset_version=given["opset"],
+            **{name: given[name] for name in ("task", "layout", "target")},
+        )  # fmt: skip
+    if given["as_json"]:
         warnings = [str(finding) for finding in findings]
         print_json({"folder": str(output), "files": [asdict(file) for file in files], "warnings": warnings})
     elif not quiet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,14 +86,7 @@ def export_pretrained(
     _check_parts(parts, chosen, layout, name)
     with _replaced(place) as new:
         _copy_files(folder, new)
-        written = []
-        for part in parts:
-            file = new / f"{chosen.files[part.name]}{chosen.suffixes[precision]}.onnx"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            difference = _write(part, file, chosen.renames, target, opset_version, verify)
-            size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
-            written.append(ExportedFile(str(file.relative_to(new)), size, difference))
-    return tuple(written)
+        return tuple(_write(part, new, chosen, precision, target, opset_version, verify) for part in parts)
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:
@@ -132,9 +125,15 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
 
 
 def _write(
-    part: Part, file: Path, renames: Mapping[str, str], target: str | None, opset_version: int | None, verify: bool
-) -> float | None:
-    """Exports a part, compares its results, and writes it. Returns the largest difference."""
+    part: Part,
+    folder: Path,
+    layout: Layout,
+    precision: str,
+    target: str | None,
+    opset_version: int | None,
+    verify: bool,
+) -> ExportedFile:
+    """Exports a part, compares its results, and writes it to its file of the folder."""
     program = export(
         part.module, kwargs=part.kwargs, dynamic_shapes=part.dynamic_shapes, output_names=part.outputs,
         target=target, opset_version=opset_version,
@@ -145,11 +144,14 @@ def _write(
         found.check()
         difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
     for value in (*program.model.graph.inputs, *program.model.graph.outputs):
-        for old, new in renames.items():
+        for old, new in layout.renames.items():
             if value.name is not None and value.name.startswith(old):
                 value.name = new + value.name.removeprefix(old)
+    file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
+    file.parent.mkdir(parents=True, exist_ok=True)
     program.save(file)
-    return difference
+    size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+    return ExportedFile(file.relative_to(folder).as_posix(), size, difference)
 
 
 def _copy_files(source: Path, folder: Path) -> None:
