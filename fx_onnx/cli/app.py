@@ -173,15 +173,14 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Exports a model to an ONNX file, or with --genai or --layout to a folder for an application."""
+    """Exports a model to an ONNX file, or to a folder."""
     if layout is not None:
-        return _export_folder(locals())
+        _export_folder(locals())
+        return
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
-    place = _destination(output, genai)
-    if target is not None:
-        find_target(target)  # an unknown one fails before torch is imported
+    place = _destination(output, genai, target)
     given = parse_inputs(inputs or ())
     with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
@@ -226,7 +225,7 @@ def _export_folder(given: dict[str, Any]) -> None:
             f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out.",
             id=MessageId.COMMAND_OPTION,
         )
-    source, output, quiet = given["source"], _destination(given["output"], None), given["quiet"]
+    source, output, quiet = given["source"], _destination(given["output"], None, given["target"]), given["quiet"]
     if not source.startswith("hf:"):
         raise ArgumentError(
             "--layout is for Hugging Face models; write the source as hf:FOLDER.", id=MessageId.COMMAND_OPTION
@@ -269,12 +268,14 @@ def _print_export(program: Any, facts: dict[str, Any], as_json: bool, quiet: boo
         typer.echo(f"{facts['file']}: {program!r}")
 
 
-def _destination(output: Path | None, genai: Path | None) -> Path:
+def _destination(output: Path | None, genai: Path | None, target: str | None) -> Path:
     """Returns the file or the folder that is written.
 
     Raises:
-        ArgumentError: not exactly one of them is given.
+        ArgumentError: not exactly one of them is given, or the target is unknown, before torch is imported.
     """
+    if target is not None:
+        find_target(target)
     place = output or genai
     if place is None or (output is not None and genai is not None):
         raise ArgumentError(
