@@ -184,12 +184,9 @@ def export(
     given = parse_inputs(inputs or ())
     with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
-        arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
-        from fx_onnx.export import export as export_model
-
-        program = export_model(
+        program = import_module("fx_onnx.export").export(
             model.model,
             f=output,
             opset_version=opset,
@@ -200,7 +197,7 @@ def export(
             external_data=external_data,
             optimize=False if "all" in (without or ()) else set(without or ()),
             metadata=metadata.value,
-            **arguments,
+            **_arguments(model, given, dynamic or []),
         )
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
