@@ -92,7 +92,12 @@ def run(model_type: str, folder: Path, python: str) -> str:
     shared = [key for key in want if key in found]
     if not shared or any(found[key].shape != tuple(want[key].shape) for key in shared):
         return "fails: other outputs or shapes"
-    return f"{max(float(np.abs(found[key] - want[key].numpy()).max()) for key in shared):.1e}"
+    return f"{max(_difference(found[key], want[key].numpy()) for key in shared):.1e}"
+
+
+def _difference(found: np.ndarray, want: np.ndarray) -> float:
+    """Returns the largest difference, relative to the largest magnitude."""
+    return float(np.abs(found - want).max()) / max(float(np.abs(want).max()), 1e-9)
 
 
 def _inputs(model: torch.nn.Module, names: set[str], suffix: str) -> dict[str, torch.Tensor]:
@@ -115,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
     options = parser.parse_args()
-    rows = ["| type | class | largest difference |", "|---|---|---|"]
+    rows = ["| type | class | largest relative difference |", "|---|---|---|"]
     for model_type, (suffix, _) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -179,39 +179,20 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Exports a model to an ONNX file.
-
-    With --genai or --layout, it writes a folder for an application instead.
-    """
-    given = locals()
+    """Exports a model to an ONNX file, or to a folder."""
     if layout is not None or precision is not None:
-        _export_folder(given)
-    else:
-        _export_file(**{name: value for name, value in given.items() if name not in ("layout", "precision")})
-
-
-def _export_file(
-    source: str, output: Path | None, inputs: list[str] | None, dynamic: list[str] | None, opset: int | None,
-    target: str | None, verify: bool, report: bool, external_data: bool | None, without: list[str] | None,
-    metadata: MetadataLevel, task: str | None, with_past: bool, genai: Path | None, training: bool,
-    as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
-    """Exports a model to an ONNX file, or a decoder to a folder for onnxruntime-genai."""
+        _export_folder(locals())
+        return
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
-    place = _destination(output, genai)
-    if target is not None:
-        find_target(target)  # an unknown one fails before torch is imported
+    place = _destination(output, genai, target)
     given = parse_inputs(inputs or ())
     with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
-        arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
-        from fx_onnx.export import export as export_model
-
-        program = export_model(
+        program = import_module("fx_onnx.export").export(
             model.model,
             f=output,
             opset_version=opset,
@@ -222,7 +203,7 @@ def _export_file(
             external_data=external_data,
             optimize=False if "all" in (without or ()) else set(without or ()),
             metadata=metadata.value,
-            **arguments,
+            **_arguments(model, given, dynamic or []),
         )
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
@@ -230,36 +211,42 @@ def _export_file(
     _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
 
 
-_OF_A_FOLDER = ("source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet")
+_OF_A_FOLDER = {
+    "source",
+    "output",
+    "layout",
+    "precision",
+    "task",
+    "target",
+    "opset",
+    "verify",
+    "as_json",
+    "quiet",
+    "metadata",
+}
 
 
 def _export_folder(given: dict[str, Any]) -> None:
     """Writes the folder that an application loads, and prints its files.
 
     Raises:
-        ArgumentError: an option does not go with --layout, or --precision is without it.
+        ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
+            --precision is without it.
     """
     from fx_onnx.pretrained.export_pretrained import export_pretrained
 
-    source, output, quiet = given["source"], _destination(given["output"], None), given["quiet"]
-    other = next(
-        (
-            name
-            for name, value in given.items()
-            if name not in (*_OF_A_FOLDER, "metadata") and value not in (None, False, [])
-        ),
-        None,
-    )
-    problem = (
-        f"--{other.replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
-        if other is not None
-        else "--precision needs --layout, which names the files."
-        if given["layout"] is None
-        else ""
-        if source.startswith("hf:")
-        else "--layout is for Hugging Face models; write the source as hf:FOLDER."
-    )
-    if problem:
+    source, output, quiet = given["source"], _destination(given["output"], None, given["target"]), given["quiet"]
+    wrong = [name for name, value in given.items() if name not in _OF_A_FOLDER and value not in (None, False, [])]
+    problem = None
+    if given["layout"] is None:
+        problem = "--precision needs --layout, which names the files."
+    elif wrong:
+        problem = (
+            f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
+        )
+    elif not source.startswith("hf:"):
+        problem = "--layout is for Hugging Face models; write the source as hf:FOLDER."
+    if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
     options = {name: given[name] for name in ("layout", "task", "target")}
     options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
@@ -301,12 +288,14 @@ def _print_export(program: Any, facts: dict[str, Any], as_json: bool, quiet: boo
         typer.echo(f"{facts['file']}: {program!r}")
 
 
-def _destination(output: Path | None, genai: Path | None) -> Path:
+def _destination(output: Path | None, genai: Path | None, target: str | None) -> Path:
     """Returns the file or the folder that is written.
 
     Raises:
-        ArgumentError: not exactly one of them is given.
+        ArgumentError: not exactly one of them is given, or the target is unknown, before torch is imported.
     """
+    if target is not None:
+        find_target(target)
     place = output or genai
     if place is None or (output is not None and genai is not None):
         raise ArgumentError(

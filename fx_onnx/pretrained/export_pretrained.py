@@ -192,7 +192,9 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     else:
         program.save(file, external_data=layout.external_data)
     size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
-    return ExportedFile(str(file.relative_to(folder)), size, difference, precision, converted.kept, converted.distance)
+    return ExportedFile(
+        file.relative_to(folder).as_posix(), size, difference, precision, converted.kept, converted.distance
+    )
 
 
 def _renamed(shapes: Any, layout: Layout) -> Any:

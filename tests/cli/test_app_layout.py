@@ -1,0 +1,36 @@
+"""Tests of ``fx-onnx export --layout``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers
+from typer.testing import CliRunner
+
+from fx_onnx.cli.app import app
+from fx_onnx.core.errors import ArgumentError
+
+
+def test_a_layout_is_a_folder_with_a_summary(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=50)).save_pretrained(tmp_path / "in")
+    command = ["export", f"hf:{tmp_path / 'in'}", "-o", str(tmp_path / "out"), "--layout", "optimum", "--json"]
+    (file,) = json.loads(CliRunner().invoke(app, command).stdout)["files"]
+    assert file["name"] == "model.onnx" and file["difference"] < 1e-4
+    assert file["size"] == (tmp_path / "out" / "model.onnx").stat().st_size
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["hf:in", "--with-past"], "--with-past does not go with --layout"),
+        (["a.pt2"], "write the source as hf:FOLDER"),
+        (["hf:in", "-o", "out"], "There is no folder in"),
+    ],
+)
+def test_what_does_not_go_with_a_layout_is_refused(given: list[str], message: str, tmp_path: Path) -> None:
+    command = ["export", *given, "--layout", "optimum"]
+    found = CliRunner().invoke(app, command if "-o" in given else [*command, "-o", str(tmp_path / "out")])
+    assert isinstance(found.exception, ArgumentError) and message in str(found.exception)
