@@ -1,5 +1,7 @@
 """Decompositions of writes along a diagonal or at strides into slices and index_put."""
 
+from functools import cmp_to_key
+
 import torch
 from torch import Tensor
 
@@ -30,17 +32,39 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return torch.diagonal_scatter(zeros, self, offset, -2, -1).movedim((-2, -1), (dim1, dim2))
 
 
+@decomposes(aten.as_strided.default)
+def as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Tensor:
+    """Returns the elements storage_offset + Σ i_k * stride_k of the storage, which a permutation of self fills."""
+    return torch.as_strided(self.permute(_memory_order(self)), size, stride, storage_offset)
+
+
 @decomposes(aten.as_strided_scatter.default)
 def as_strided_scatter(
     self: Tensor, src: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> Tensor:
-    """Returns the contiguous self with src at the elements storage_offset + Σ i_k * stride_k of its storage."""
+    """Returns self with src at the elements storage_offset + Σ i_k * stride_k of its storage."""
     places = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         steps = torch.arange(count, device=self.device) * step
         places = places + steps.reshape([-1] + [1] * (len(size) - axis - 1))
-    flat = self.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1))
-    return flat.reshape(self.shape)
+    order = _memory_order(self)
+    memory = self.permute(order)
+    flat = memory.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1))
+    return flat.reshape(memory.shape).permute([order.index(axis) for axis in range(self.ndim)])
+
+
+def _memory_order(x: Tensor) -> list[int]:
+    """Returns the permutation of the axes in which x fills its storage from the start.
+
+    Raises:
+        NotImplementedError: the storage has other elements too, or some twice, which a program does not have.
+    """
+    order = sorted(range(x.ndim), key=cmp_to_key(lambda a, b: -1 if x.stride(a) > x.stride(b) else 1))
+    if not x.permute(order).is_contiguous() or x.storage_offset() != 0:
+        raise NotImplementedError(
+            "as_strided reads the storage of a tensor, but the tensor is only a part of it. Call it on a clone."
+        )
+    return order
 
 
 @decomposes(aten.diff.default)

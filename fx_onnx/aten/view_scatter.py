@@ -27,6 +27,11 @@ ORDER_PRESERVING = frozenset(
         aten.broadcast_to.default, aten.resize_.default, aten.resize_as_.default,
     }
 )  # fmt: skip
+_OTHER_COUNT = frozenset({
+    aten.expand.default, aten.expand_as.default, aten.broadcast_to.default, aten.broadcast_tensors.default,
+    aten.resize_.default, aten.resize_as_.default,
+})  # fmt: skip
+"""Those of them, and of views with several results, that may have an element more than once, or not at all."""
 
 ReadArgument = Callable[[Any], Any]
 
@@ -85,7 +90,7 @@ def _unknown_view(view: Node, target: Any) -> MutationError:
 def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Node, value: Node, target: Any) -> Node:
     """Emits the inverse of a view that has each element of the tensor once."""
     counts = [base.meta["val"].numel(), view.meta["val"].numel()]
-    if counts[0] is not counts[1] and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
+    if target in _OTHER_COUNT and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
         raise MutationError(
             f"{view.name} is written in place through {target}, which does not have each element once; "
             f"write to a clone of the view."

@@ -332,6 +332,12 @@ def views_that_are_the_same(x):
     return y
 
 
+def view_of_a_size_that_is_divided(x):
+    y = x.clone()
+    y.view(y.shape[0] * 4 // 2, 2)[1:].add_(1)
+    return y
+
+
 def narrow_dynamic(x):
     y = x.clone()
     half = x.shape[0] // 2
@@ -369,6 +375,7 @@ DYNAMIC = [
     view_taken_before_two_writes, select_write, transpose_write, narrow_write, narrow_dynamic, negative_slice,
     slice_step, unsqueeze_write, split_write, split_sizes_write, chunk_write, unbind_write, rotate_halves,
     detach_write, reshape_that_copies, contiguous_that_does_not_copy, written_twice_through_one_view,
+    view_of_a_size_that_is_divided,
 ]  # fmt: skip
 
 

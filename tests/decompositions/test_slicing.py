@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.decompositions.slicing import as_strided_scatter, diag_embed, diagonal_scatter, diff
+from fx_onnx.decompositions.slicing import as_strided, as_strided_scatter, diag_embed, diagonal_scatter, diff
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 3])
@@ -17,10 +17,20 @@ def test_diagonals(offset: int, dims: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("offset", [None, 0, 3])
-def test_as_strided_scatter(offset: int | None) -> None:
-    x, src = torch.randn(4, 5), torch.randn(2, 3)
+@pytest.mark.parametrize("x", [torch.randn(4, 5), torch.randn(4, 5).t(), torch.randn(2, 5, 2).permute(1, 2, 0)])
+def test_strides_count_the_elements_of_the_storage(x: torch.Tensor, offset: int | None) -> None:
+    src = torch.randn(2, 3)
     want = torch.as_strided_scatter(x, src, (2, 3), (7, 2), offset)
     torch.testing.assert_close(as_strided_scatter(x, src, [2, 3], [7, 2], offset), want)
+    torch.testing.assert_close(as_strided(x, [2, 3], [7, 2], offset), x.as_strided((2, 3), (7, 2), offset))
+
+
+@pytest.mark.parametrize("x", [torch.randn(4, 5)[:, ::2], torch.randn(4, 5)[1:], torch.randn(4, 1).expand(4, 5)])
+def test_a_part_of_a_storage_is_refused(x: torch.Tensor) -> None:
+    with pytest.raises(NotImplementedError, match="Call it on a clone"):
+        as_strided(x, [2], [1])
+    with pytest.raises(NotImplementedError, match="Call it on a clone"):
+        as_strided_scatter(x, torch.randn(2), [2], [1])
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 4])

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
+from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.operators import aten
 from fx_onnx.core.source_lines import is_internal, line_text
@@ -244,7 +245,11 @@ class _SymbolicSizesMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function, or a function that computes the same of symbolic numbers."""
-        kwargs = kwargs or {}
+        result = self._call(func, args, kwargs or {})
+        remember_number(func, args, kwargs or {}, result)
+        return result
+
+    def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in _INDEXING:
             if not kwargs and _is_0d_mask(args[1]):
                 return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
