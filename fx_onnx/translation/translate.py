@@ -21,6 +21,7 @@ from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.progress import report_progress
@@ -79,7 +80,7 @@ def translate(
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
     model = ir.Model(
         graph,
-        ir_version=ir_version(table.opset),
+        ir_version=ir_version(max(table.opset, *(dtypes.since_opset(each) for each in _dtypes(graph)))),
         producer_name=PRODUCER,
         producer_version=version(),
         functions=list(emitter.functions.values()),
@@ -257,7 +258,9 @@ class Walker:
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         declared = value.meta.get(metadata.DECLARED_DTYPE)
-        dtype = self._known(declared or dtypes.onnx_dtype(fake.dtype), node.name)
+        dtype, producer = declared or dtypes.onnx_dtype(fake.dtype), value.producer()
+        if producer is None or not producer.domain:  # an operator of another domain may have any dtype
+            self._known(dtype, node.name)
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
@@ -310,6 +313,11 @@ def _remove_unused_imports(graph: ir.Graph, functions: Iterable[ir.Function]) ->
     used |= {domain for function in functions for domain in function.opset_imports}
     for domain in set(graph.opset_imports) - used - {""}:
         del graph.opset_imports[domain]
+
+
+def _dtypes(graph: ir.Graph) -> set[DataType]:
+    """Returns the dtypes of the values that nodes compute; BOOL is always there."""
+    return {DataType.BOOL, *(value.dtype for node in graph for value in node.outputs if value.dtype is not None)}
 
 
 def _failed_in_forward(node: Node) -> TranslationError:
@@ -377,16 +385,15 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
+        if isinstance(result, str):
+            warn(f"The model returns the text {result!r}, which the ONNX model leaves out.", MessageId.OUTPUT_CLASS)
         if not is_graph_output(spec) or (spec.target in in_caches and result in returned):
             continue
         name = getattr(spec.arg, "name", None) or "output"
-        if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):
-            raise TranslationError(
-                f"The model returns {result!r}, which is neither a tensor nor a number; leave it out."
-            )
         if not isinstance(result, Value):
             op.enter(name, {}, ())
-            result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))
+            value = op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result)
+            result = op.Cast(value, to=DataType.FLOAT) if value.dtype is DataType.DOUBLE else op.Identity(value)
             result.shape = ir.Shape([])
             result.name = op.names.unique(name)
         elif result.producer() is None or result in seen:
