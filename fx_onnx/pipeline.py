@@ -175,8 +175,8 @@ def _decompose(job: AtenJob) -> AtenJob:
 
 
 def _translate(job: AtenJob) -> OnnxJob:
-    custom = job.options.custom_opsets
-    model = translate(job.aten, job.table, job.captured.symbol_names, custom)
+    custom, keeps_unread = job.options.custom_opsets, not job.options.optimize
+    model = translate(job.aten, job.table, job.captured.symbol_names, custom, keeps_unread=keeps_unread)
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)

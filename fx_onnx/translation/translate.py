@@ -53,6 +53,8 @@ def translate(
     table: TranslationTable,
     symbol_names: Mapping[str, str] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
+    *,
+    keeps_unread: bool = False,
 ) -> ir.Model:
     """Returns the ONNX model of a program whose nodes all have a translation in ``table``.
 
@@ -61,6 +63,7 @@ def translate(
         table: the translations of the opset of the model.
         symbol_names: the name in the model of each of torch's expressions of a dim, such as "s17".
         custom_opsets: the versions of domains of custom operators, for the domains that nodes use.
+        keeps_unread: whether a weight that no node reads is an initializer too.
 
     Raises:
         TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
@@ -72,7 +75,7 @@ def translate(
     walker = Walker(emitter, table, program)
     emitter.translate_body = walker.walk_body
     placeholders = program.graph.find_nodes(op="placeholder", sort=True)
-    _bind_inputs(walker, placeholders, exported)
+    _bind_inputs(walker, placeholders, exported, keeps_unread)
     results = walker.walk(program.graph)
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
     _remove_unused_imports(graph, emitter.functions.values())
@@ -333,7 +336,9 @@ def _scope(node: Node) -> str:
     return str(node.meta.get(metadata.SOURCE_NAME, node.name))
 
 
-def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
+def _bind_inputs(
+    walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram, keeps_unread: bool
+) -> None:
     """Turns the weights into initializers, under their state_dict names, and the user's inputs into graph inputs."""
     known: dict[Any, Value] = {}
     weights = {**exported.constants, **exported.state_dict}
@@ -342,7 +347,7 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
             constant = isinstance(spec.arg, ConstantArgument)
             walker.env[placeholder] = spec.arg.value if constant else _user_input(walker, placeholder, spec)
             continue
-        if not placeholder.users:
+        if not placeholder.users and not (keeps_unread and isinstance(spec.arg, TensorArgument)):
             continue
         if not isinstance(spec.arg, TensorArgument) or spec.target is None:
             raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
