@@ -227,7 +227,7 @@ def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor])
 
 
 def _restored(argument: Any, found: Any, fakes: Mapping[str, Any]) -> Any:
-    """Returns one result as the module returns it: a tensor, a complex tensor, or a constant, which may be no output."""
+    """Returns one result as the module returns it: a tensor, a complex tensor, or a constant."""
     if isinstance(argument, ConstantArgument):
         return argument.value
     if not isinstance(argument, TensorArgument):  # a symbolic int, float or bool
