@@ -163,7 +163,7 @@ class SymbolicValue:
         self._op = op
 
     # The functions of torch.onnx that a symbolic function calls, such as JitScalarType.from_value, ask for the class.
-    __class__ = property(lambda self: torch.Value)  # type: ignore[assignment]
+    __class__ = property(lambda self: torch.Value)
 
     def type(self) -> SymbolicType:
         """Returns the dtype and the sizes of the tensor, each None if unknown."""
@@ -265,7 +265,7 @@ class SymbolicNode:
     An input or a weight has a node of kind ``prim::Param``, as in TorchScript.
     """
 
-    __class__ = property(lambda self: torch.Node)  # type: ignore[assignment]  as for a value
+    __class__ = property(lambda self: torch.Node)  # as for a value
 
     def __init__(self, value: ir.Value, op: Emitter) -> None:
         self._value = value
