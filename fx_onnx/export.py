@@ -255,7 +255,7 @@ def _passes_to_leave_out(optimize: Any) -> Collection[str] | None:
     return optimize if isinstance(optimize, (set, frozenset, list, tuple)) else None
 
 
-_OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data", "metadata")
+_OF_THE_FILE = ("external_data", "metadata")
 
 
 def _check_options(given: ExportArguments) -> None:

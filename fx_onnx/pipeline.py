@@ -39,7 +39,6 @@ from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, no_effect
-from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.findings import warn
 from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
@@ -118,7 +117,7 @@ class OnnxJob(CapturedJob):
 def _capture(job: Job) -> CapturedJob:
     custom, registered = job.options.custom_translation_table, job.options.registered_symbolics
     python_op, table = registered.get(PYTHON_OP), translation_table(opsets.native(job.options.opset))
-    if job.request.training is TrainingMode.TRAINING:
+    if job.request.keeps_training_forms:
         table = table.extended(TRAINING_FORMS)
     if job.options.target is not None:
         table = table.extended(job.options.target.translations)
@@ -176,14 +175,14 @@ def _decompose(job: AtenJob) -> AtenJob:
 
 
 def _translate(job: AtenJob) -> OnnxJob:
-    custom = job.options.custom_opsets
-    model = translate(job.aten, job.table, job.captured.symbol_names, custom)
+    custom, keeps_unread = job.options.custom_opsets, not job.options.optimize
+    model = translate(job.aten, job.table, job.captured.symbol_names, custom, keeps_unread=keeps_unread)
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
     job.log.program.dims = job.captured.dims
     job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
-    if job.options.save.has_weights_as_inputs or job.request.training is TrainingMode.TRAINING:
+    if job.options.save.has_weights_as_inputs or job.request.keeps_training_forms:
         keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
 

@@ -90,11 +90,12 @@ def test_training_eval(mode: Any) -> None:
     assert model.dropout.training
 
 
-def test_training_preserve_does_not_warn() -> None:
+def test_training_preserve_keeps_the_training_forms_and_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        program = fx_onnx.export(Net().train(), (X,), training=torch.onnx.TrainingMode.PRESERVE)
-    assert len(operators(program)) > 1
+        programs = [fx_onnx.export(Net().train(), (X,), training=mode) for mode in fx_onnx.TrainingMode]
+    of_eval, preserved, trained = map(operators, programs)
+    assert preserved == trained != of_eval
 
 
 def test_training_of_an_exported_program_is_refused() -> None:
@@ -216,11 +217,14 @@ def test_input_names_go_on_into_the_weights(caplog: pytest.LogCaptureFixture) ->
         program = fx_onnx.export(model, (X,), input_names=["input", *(f"n{i}" for i in range(7))], optimize=False)
     assert [value.name for value in program.model.graph.inputs] == ["input"]
     named = [name for name in program.model.graph.initializers if name.startswith(("n", "first", "second"))]
-    assert named == ["n0", "n1", "n2", "n3", "n5", "n6", "second.bias"]
+    assert named == ["n0", "n1", "n2", "n3", "n4", "n5", "n6", "second.bias"]
     assert program.model.graph.initializers["n5"].const_value.raw is not None
     assert_close(torch.from_numpy(program.model.graph.initializers["n2"].const_value.numpy()), model.norm.running_mean)
-    assert said(caplog) == ["'n4' in input_names has no effect: the model does not use this weight"]
+    assert said(caplog) == []
     assert_close(program(X)[0], model(X))
+    with caplog.at_level(logging.DEBUG, "fx_onnx.export"):
+        fx_onnx.export(model, (X,), input_names=["input", *(f"n{i}" for i in range(5))])
+    assert said(caplog)[-1:] == ["'n4' in input_names has no effect: the model does not use this weight"]
 
 
 # ---------------------------------------------------------------- custom domains
@@ -265,12 +269,10 @@ def test_strip_doc_string_false_keeps_source_lines_in_the_file(tmp_path: Path) -
 # ---------------------------------------------------------------- what has no effect
 
 
-@pytest.mark.parametrize("options", [{"export_params": False}, {"keep_initializers_as_inputs": True}])
-def test_options_of_the_file_without_a_file(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_options_of_the_file_without_a_file(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "fx_onnx.export"):
-        fx_onnx.export(nn.ReLU().eval(), (X,), **options)
-    ((name, value),) = options.items()
-    assert said(caplog) == [f"{name}={value} has no effect: it concerns the file, and f is None"]
+        fx_onnx.export(nn.ReLU().eval(), (X,), metadata="none")
+    assert said(caplog) == ["metadata=none has no effect: it concerns the file, and f is None"]
 
 
 # ---------------------------------------------------------------- removed keywords

@@ -184,7 +184,7 @@ class DynamicShapes:
             parameters: The example arguments.
             input_names: The user's names for the graph's inputs, which may be keys of ``spec``.
             from_dynamic_axes: Whether ``spec`` comes from `dynamic_axes`. A key that is both an input name and a
-                parameter then means the input, and one name for dims of different sizes is split into several names.
+                parameter then means the input.
 
         Raises:
             ArgumentError: The spec does not match the arguments.
@@ -213,7 +213,7 @@ class DynamicShapes:
                     f"inputs are {_listed(each.path for each in self.inputs)}; the sizes of a weight are static."
                 )
             named[key].add(dims)
-        self._name_dims(rename=from_dynamic_axes)
+        self._name_dims()
 
     def for_torch(self) -> dict[str, Any] | None:
         """Returns the spec in torch.export's form, a dict by parameter; None if nothing is dynamic."""
@@ -230,14 +230,14 @@ class DynamicShapes:
             if isinstance(each.value, torch.Tensor)
         )
 
-    def _name_dims(self, *, rename: bool) -> None:
-        """Gives one name to dims of one size only; ``rename`` gives dims of a second size a new name, with a warning.
+    def _name_dims(self) -> None:
+        """Gives one name to dims of one size only; dims of a second size get a new name, with a warning.
 
-        torch.onnx.export ignores the names in `dynamic_axes` where it decides which dims are equal. Code written for it
-        may give one name to dims that differ.
+        torch.onnx.export ignores the names where it decides which dims are equal. Code written for it may give one name
+        to dims that differ. One `Dim` for such dims is an error of torch.export.
 
         Raises:
-            ArgumentError: One name is given to dims of different sizes, and ``rename`` is false.
+            ArgumentError: One `Dim` is given to dims of different sizes.
         """
         used = Names(name for each in self.inputs for name in each.names.values())
         known: dict[str, dict[int, tuple[str, str]]] = {}  # name → size → the name for it, the first place
@@ -249,14 +249,14 @@ class DynamicShapes:
                 sizes = known.setdefault(name, {})
                 if sizes and size not in sizes:
                     sizes[size] = used.unique(_as_word(name)), place
-                    if not rename:
+                    if isinstance(each.dims[axis], Dim):
                         other, (_, first) = next(iter(sizes.items()))
                         raise _wrong(
                             f"The dim name {name!r} has size {other} at {first} and size {size} at {place}; use two "
-                            "names."
+                            "Dims."
                         )
                     warn(
-                        f"dynamic_axes calls dims of different sizes {name!r}; {place}, of size {size}, is called "
+                        f"{name!r} is the name of dims of different sizes; {place}, of size {size}, is called "
                         f"{sizes[size][0]!r}.",
                         MessageId.DIM_NAME,
                     )

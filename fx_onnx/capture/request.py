@@ -92,6 +92,13 @@ class Request:
     weights: WeightNames = WeightNames()
 
     @property
+    def keeps_training_forms(self) -> bool:
+        """Whether the module is captured to be trained: in training mode, which the caller asks for or preserves."""
+        if self.training is not TrainingMode.PRESERVE or isinstance(self.model, ExportedProgram):
+            return self.training is TrainingMode.TRAINING
+        return any(module.training for module in self.model.modules())
+
+    @property
     def reference(self) -> Callable[..., Any] | None:
         """What to compare the results with: the TorchScript model, or None for the captured module."""
         return self.model.run_script if isinstance(self.model, ScriptedModule) else None

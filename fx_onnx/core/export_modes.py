@@ -20,7 +20,7 @@ class TrainingMode(IntEnum):
     EVAL = 0
     """As after ``model.eval()``."""
     PRESERVE = 1
-    """Each submodule in the mode that it has."""
+    """Each submodule in the mode that it has. In training mode, layers keep their training forms, as with TRAINING."""
     TRAINING = 2
     """As after ``model.train()``. BatchNormalization and Dropout keep their training forms."""
 

@@ -4,7 +4,7 @@ import functools
 from typing import NamedTuple, cast
 
 import onnx
-from onnx_ir import AttributeType, DataType
+from onnx_ir import AttributeType, DataType, Node
 
 from fx_onnx.core.arguments import did_you_mean
 
@@ -118,6 +118,18 @@ def missing_operator(name: str, opset: int) -> str:
 # The opset in which the meaning of an operator changed. All other changes since opset 18 only add element types,
 # attributes or inputs.
 _CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
+
+
+def has_meaning(node: Node, opset: int, other: int) -> bool:
+    """Returns whether a node of one opset is valid, and means the same, in another one."""
+    try:
+        check_meaning(node.op_type, opset, other)
+    except TypeError:
+        return False
+    schema = operator_schema(node.op_type, other)
+    if schema is None or not schema.attributes.keys() >= set(node.attributes):
+        return False
+    return len(node.inputs) <= len(schema.inputs) or schema.inputs[-1].variadic
 
 
 def check_meaning(op_type: str, written_for: int, opset: int) -> None:

@@ -5,11 +5,23 @@ The docstring of each function says what happens without the name.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-__all__ = ["SCRIPT_MARK", "inlined_call", "script_class", "script_line", "script_method", "set_script_line"]
+__all__ = [
+    "SCRIPT_MARK",
+    "inlined_call",
+    "registered_symbolics",
+    "script_class",
+    "script_line",
+    "script_method",
+    "set_script_line",
+]
+
+_REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 
 # Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
 SCRIPT_MARK = "TorchScript:"
@@ -71,3 +83,15 @@ def script_line() -> tuple[str, int] | None:
     find = getattr(getattr(torch._guards, "TracingContext", None), "try_get", None)
     file, line, _ = getattr(find() if find else None, "loc_in_frame", None) or ("", 0, "")
     return (file.removeprefix(SCRIPT_MARK), line) if file.startswith(SCRIPT_MARK) else None
+
+
+def registered_symbolics() -> dict[str, Mapping[int, Callable[..., Any]]]:
+    """Returns the functions that ``torch.onnx.register_custom_op_symbolic`` registered: name → opset → function.
+
+    Without the module, or without its registry, which has no public reader: an empty dict. Such functions then have no
+    effect, and those that are registered with fx_onnx still have.
+    """
+    registry: Any = getattr(sys.modules.get(_REGISTRATION), "registry", None)
+    groups: Mapping[str, Any] = getattr(registry, "_registry", {})
+    found = {name: getattr(getattr(group, "_functions", None), "_overrides", {}) for name, group in groups.items()}
+    return {name: functions for name, functions in found.items() if functions}

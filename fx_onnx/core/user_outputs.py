@@ -1,10 +1,11 @@
 """Which leaves of a module's result are outputs of the ONNX graph.
 
-Tensors, sizes and Python numbers are outputs, in the order of the leaves; None is not. The new values of buffers and
-inputs follow.
+Tensors, sizes and Python numbers are outputs, in the order of the leaves; None and texts are not. The new values of
+buffers and inputs follow.
 """
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import TypeVar
 
 from torch.export import ExportedProgram
@@ -15,7 +16,7 @@ Leaf = TypeVar("Leaf")
 
 def is_graph_output(spec: OutputSpec) -> bool:
     """Returns whether a captured output becomes an output of the ONNX graph."""
-    return not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None)
+    return not (isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, (str, NoneType)))
 
 
 def result_specs(program: ExportedProgram) -> list[OutputSpec]:

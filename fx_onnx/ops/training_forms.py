@@ -1,4 +1,4 @@
-"""BatchNormalization and Dropout in their training forms, for ``training=TrainingMode.TRAINING``.
+"""BatchNormalization and Dropout in their training forms, for exports that keep the training mode.
 
 These translations are not registered, because the usual ones suit a runtime for inference better: batch normalization
 is computed from ReduceMean, and dropout from a random mask. ``TRAINING_FORMS`` has precedence over them.

@@ -48,9 +48,8 @@ class SaveOptions:
 
     @property
     def has_weights_as_inputs(self) -> bool:
-        """True if the caller of the saved model can give it other weights."""
-        as_inputs = self.keep_initializers_as_inputs or not self.include_initializers
-        return self.destination is not None and as_inputs
+        """True if the caller of a saved model can give it other weights; ``save`` may write it after the export."""
+        return self.keep_initializers_as_inputs or not self.include_initializers
 
     def __post_init__(self) -> None:
         check_level(self.metadata)

@@ -221,13 +221,13 @@ def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor])
     fakes = {node.name: node.meta.get("val") for node in program.graph.nodes}
     rest = iter(outputs)
     leaves = [
-        _restored(spec.arg, next(rest), fakes) if is_graph_output(spec) else None for spec in result_specs(program)
+        _restored(spec.arg, next(rest) if is_graph_output(spec) else None, fakes) for spec in result_specs(program)
     ]
     return pytree.tree_unflatten(leaves, program.call_spec.out_spec)
 
 
-def _restored(argument: Any, found: torch.Tensor, fakes: Mapping[str, Any]) -> Any:
-    """Returns one graph output as the module returns it: as a tensor, a complex tensor or a Python number."""
+def _restored(argument: Any, found: Any, fakes: Mapping[str, Any]) -> Any:
+    """Returns one result as the module returns it: a tensor, a complex tensor, or a constant."""
     if isinstance(argument, ConstantArgument):
         return argument.value
     if not isinstance(argument, TensorArgument):  # a symbolic int, float or bool

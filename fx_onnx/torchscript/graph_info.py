@@ -223,11 +223,13 @@ class GraphInfo:
             yield from half._parts()
 
     def pretty_print_tree(self) -> None:
-        """Prints one line for each part: its id, the number of its calls, and whether it agrees."""
+        """Prints one line for each part: its id, its calls or their number, and whether it agrees."""
         for part in self._parts():
             verdict = "differs" if part.has_mismatch() else "agrees"
             indent = "  " * (len(part.id) - len(self.id))
-            sys.stdout.write(f"{indent}{part.id or 'whole'}: {part.essential_node_count()} calls, {verdict}\n")
+            count = part.essential_node_count()
+            calls = f"{count} calls" if count > 1 else ", ".join(part.essential_node_kinds())
+            sys.stdout.write(f"{indent}{part.id or 'whole'}: {calls}, {verdict}\n")
 
     def pretty_print_mismatch(self, graph: bool = False) -> None:
         """Prints the smallest parts that differ: the operators, the difference and, if ``graph``, the FX graph."""

@@ -44,7 +44,7 @@ def fallback(mode: OperatorExportTypes) -> Fallback:
             return None
         if target.namespace == NAMESPACE and mode != OperatorExportTypes.ONNX_ATEN:
             function = operator_of_call(target).callable
-            return _node_of(target, function.__module__, function.__qualname__.replace("<locals>.", ""))
+            return _node_of(target, function.__module__, function.__name__)
         if target.namespace == "aten" and mode != OperatorExportTypes.ONNX_FALLTHROUGH:
             return _node_of(target, ATEN_DOMAIN, "ATen", operator=_name(target), overload_name=_overload(target))
         if mode == OperatorExportTypes.ONNX_FALLTHROUGH:

@@ -162,6 +162,9 @@ class SymbolicValue:
         self.value = value
         self._op = op
 
+    # The functions of torch.onnx that a symbolic function calls, such as JitScalarType.from_value, ask for the class.
+    __class__ = property(lambda self: torch.Value)
+
     def type(self) -> SymbolicType:
         """Returns the dtype and the sizes of the tensor, each None if unknown."""
         sizes = known_sizes(self.value)
@@ -262,6 +265,8 @@ class SymbolicNode:
     An input or a weight has a node of kind ``prim::Param``, as in TorchScript.
     """
 
+    __class__ = property(lambda self: torch.Node)  # as for a value
+
     def __init__(self, value: ir.Value, op: Emitter) -> None:
         self._value = value
         self._op = op
@@ -312,6 +317,17 @@ class SymbolicNode:
         if self._constant is not None:
             return {"value": self._constant}
         return {} if self._node is None else {name: each.value for name, each in self._node.attributes.items()}
+
+    def kindOf(self, name: str) -> str:
+        """Returns the accessor of an attribute, such as ``fs`` for a list of numbers."""
+        if self._constant is not None:
+            return "t"
+        kind = self._node.attributes[name].type.name if self._node is not None else name
+        return kind[0].lower() + "s" * kind.endswith("S")
+
+    def sourceRange(self) -> str:
+        """Returns no text: the message of an error names the line of the call."""
+        return ""
 
     i = f = s = t = is_ = fs = ss = __getitem__
 

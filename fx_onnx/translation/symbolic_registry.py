@@ -14,6 +14,7 @@ from typing import Any
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.script_private import registered_symbolics
 
 Symbolic = Callable[..., Any]
 
@@ -56,11 +57,14 @@ def unregister(name: str, opset: int) -> None:
 
 
 def registered(opset: int) -> Mapping[str, Symbolic]:
-    """Returns a copy of the registrations for an export: name → the function of the newest opset up to ``opset``."""
+    """Returns a copy of the registrations for an export: name → the function of the newest opset up to ``opset``.
+
+    A registration with fx_onnx has precedence over one with torch.onnx, which also takes names that no operator has.
+    """
     with _lock:
         found = {
             name: functions[max(reached)]
-            for name, functions in _registered.items()
+            for name, functions in {**registered_symbolics(), **_registered}.items()
             if (reached := [version for version in functions if version <= opset])
         }
     return MappingProxyType(found)

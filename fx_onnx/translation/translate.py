@@ -21,6 +21,7 @@ from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.progress import report_progress
@@ -52,6 +53,8 @@ def translate(
     table: TranslationTable,
     symbol_names: Mapping[str, str] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
+    *,
+    keeps_unread: bool = False,
 ) -> ir.Model:
     """Returns the ONNX model of a program whose nodes all have a translation in ``table``.
 
@@ -60,6 +63,7 @@ def translate(
         table: the translations of the opset of the model.
         symbol_names: the name in the model of each of torch's expressions of a dim, such as "s17".
         custom_opsets: the versions of domains of custom operators, for the domains that nodes use.
+        keeps_unread: whether a weight that no node reads is an initializer too.
 
     Raises:
         TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
@@ -71,7 +75,7 @@ def translate(
     walker = Walker(emitter, table, program)
     emitter.translate_body = walker.walk_body
     placeholders = program.graph.find_nodes(op="placeholder", sort=True)
-    _bind_inputs(walker, placeholders, exported)
+    _bind_inputs(walker, placeholders, exported, keeps_unread)
     results = walker.walk(program.graph)
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
     _remove_unused_imports(graph, emitter.functions.values())
@@ -79,7 +83,7 @@ def translate(
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
     model = ir.Model(
         graph,
-        ir_version=ir_version(table.opset),
+        ir_version=ir_version(max(table.opset, *(dtypes.since_opset(each) for each in _dtypes(graph)))),
         producer_name=PRODUCER,
         producer_version=version(),
         functions=list(emitter.functions.values()),
@@ -257,7 +261,9 @@ class Walker:
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         declared = value.meta.get(metadata.DECLARED_DTYPE)
-        dtype = self._known(declared or dtypes.onnx_dtype(fake.dtype), node.name)
+        dtype, producer = declared or dtypes.onnx_dtype(fake.dtype), value.producer()
+        if producer is None or not producer.domain:  # an operator of another domain may have any dtype
+            self._known(dtype, node.name)
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
@@ -312,6 +318,11 @@ def _remove_unused_imports(graph: ir.Graph, functions: Iterable[ir.Function]) ->
         del graph.opset_imports[domain]
 
 
+def _dtypes(graph: ir.Graph) -> set[DataType]:
+    """Returns the dtypes of the values that nodes compute; BOOL is always there."""
+    return {DataType.BOOL, *(value.dtype for node in graph for value in node.outputs if value.dtype is not None)}
+
+
 def _failed_in_forward(node: Node) -> TranslationError:
     """Returns the error for a call that has no result, because it failed in the forward, which caught the exception."""
     return TranslationError(
@@ -325,7 +336,9 @@ def _scope(node: Node) -> str:
     return str(node.meta.get(metadata.SOURCE_NAME, node.name))
 
 
-def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
+def _bind_inputs(
+    walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram, keeps_unread: bool
+) -> None:
     """Turns the weights into initializers, under their state_dict names, and the user's inputs into graph inputs."""
     known: dict[Any, Value] = {}
     weights = {**exported.constants, **exported.state_dict}
@@ -334,7 +347,7 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
             constant = isinstance(spec.arg, ConstantArgument)
             walker.env[placeholder] = spec.arg.value if constant else _user_input(walker, placeholder, spec)
             continue
-        if not placeholder.users:
+        if not placeholder.users and not (keeps_unread and isinstance(spec.arg, TensorArgument)):
             continue
         if not isinstance(spec.arg, TensorArgument) or spec.target is None:
             raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
@@ -377,16 +390,15 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
+        if isinstance(result, str):
+            warn(f"The model returns the text {result!r}, which the ONNX model leaves out.", MessageId.OUTPUT_CLASS)
         if not is_graph_output(spec) or (spec.target in in_caches and result in returned):
             continue
         name = getattr(spec.arg, "name", None) or "output"
-        if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):
-            raise TranslationError(
-                f"The model returns {result!r}, which is neither a tensor nor a number; leave it out."
-            )
         if not isinstance(result, Value):
             op.enter(name, {}, ())
-            result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))
+            value = op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result)
+            result = op.Cast(value, to=DataType.FLOAT) if value.dtype is DataType.DOUBLE else op.Identity(value)
             result.shape = ir.Shape([])
             result.name = op.names.unique(name)
         elif result.producer() is None or result in seen:

@@ -58,8 +58,11 @@ def translations(custom: Mapping[Any, Callable[..., Any]], opset: int) -> list[T
     return result
 
 
-def registered_translations(registered: Mapping[str, Callable[..., Any]], opset: int) -> list[Translation]:
+def registered_translations(registered: Mapping[str, Callable[..., Any]], table: TranslationTable) -> list[Translation]:
     """Returns the translations that registered symbolic functions give to the operators of this process.
+
+    A library registers functions for its own operators with torch.onnx when it is imported, as torchvision does. They
+    are written for TorchScript's exporter, so the table has precedence over them.
 
     A name without an operator is left out: no program can call it. ``prim::PythonOp`` is not an operator either; see
     ``with_functions``.
@@ -67,8 +70,9 @@ def registered_translations(registered: Mapping[str, Callable[..., Any]], opset:
     result: list[Translation] = []
     for name, function in registered.items():
         if (packet := _operator_named(name)) is not None:
-            symbolic = [SymbolicFunction(function, target, opset) for target in _targets(packet)]
-            result += [_as_translation(each) for each in symbolic]
+            of_library = str(function.__module__).partition(".")[0] == name.partition("::")[0]
+            targets = [target for target in _targets(packet) if not (of_library and target in table)]
+            result += [_as_translation(SymbolicFunction(function, target, table.opset)) for target in targets]
     return result
 
 
@@ -76,7 +80,7 @@ def with_custom(
     table: TranslationTable, registered: Mapping[str, Callable[..., Any]], custom: Mapping[Any, Callable[..., Any]]
 ) -> TranslationTable:
     """Returns the table with the registered functions, and with a custom_translation_table, which has precedence."""
-    table = table.extended(registered_translations(registered, table.opset))
+    table = table.extended(registered_translations(registered, table))
     return table.extended(translations(custom, table.opset))
 
 

@@ -43,14 +43,16 @@ def test_input_names_take_precedence_over_parameters_in_dynamic_axes_only():
 
 def test_one_name_for_dims_of_different_sizes_becomes_two_names():
     spec = {"x": {0: "n", 1: "n"}, "y": {0: "n", 1: "n_1"}}
-    with pytest.warns(OnnxExporterWarning, match=r"'n'; x.shape\[1\], of size 3, is called 'n_2'"):
+    with pytest.warns(OnnxExporterWarning, match=r"'n' is the name of .*; x.shape\[1\], of size 3, is called 'n_2'"):
         request = parse_request(Two(), (t(2, 3), t(2, 5)), dynamic_axes=spec)
     assert axes(request) == [{0: "n", 1: "n_2"}, {0: "n", 1: "n_1"}]
 
 
-def test_dynamic_shapes_still_refuse_one_name_for_dims_of_different_sizes():
-    with pytest.raises(ArgumentError, match="use two names"):
-        parse_request(Two(), t(2, 3), dynamic_shapes={"x": {0: "n", 1: "n"}})
+def test_dynamic_shapes_with_one_name_for_dims_of_different_sizes():
+    with pytest.warns(OnnxExporterWarning, match=r"'n' is the name of .*; x.shape\[1\], of size 3, is called 'n_1'"):
+        parse_request(Two(), (t(2, 3), Y), dynamic_shapes={"x": {0: "n", 1: "n"}})
+    with pytest.raises(ArgumentError, match="use two Dims"):
+        parse_request(Two(), (t(2, 3), Y), dynamic_shapes={"x": dict.fromkeys((0, 1), torch.export.Dim("n"))})
 
 
 def test_an_output_axis_keeps_its_own_name_if_the_name_belongs_to_another_dim():

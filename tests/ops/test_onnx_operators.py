@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor, nn
@@ -211,10 +212,19 @@ def test_4_bit_results() -> None:
     assert_close(sums, unsigned + 1)
 
 
+def test_an_operator_of_another_domain_has_any_dtype() -> None:
+    class Symbolic(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.onnx.ops.symbolic("com.example::Thing", (x,), dtype=22, shape=x.shape)
+
+    model = fx_onnx.export(Symbolic().eval(), (torch.randn(3),), opset_version=18).model
+    assert (model.graph.outputs[0].dtype, model.ir_version) == (ir.DataType.INT4, 10)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("com.example::Thing", {"dtype": 22}, "is int4, which ONNX has from opset 21 on"),
+        ("Cast", {"dtype": 22, "attrs": {"to": 22}}, "is int4, which ONNX has from opset 21 on"),
         ("Nothing", {}, "has no operator Nothing"),
         ("Relu", {"attrs": {"alpha": 1.0}}, "Relu of opset 20 has no attribute 'alpha'"),
         ("GridSample", {"version": 16}, "GridSample of opset 16 means something else in opset 20"),

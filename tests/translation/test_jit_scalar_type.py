@@ -31,6 +31,7 @@ def test_from_a_value() -> None:
     half = SymbolicValue(value(op, ir.DataType.FLOAT16, 2), op)
     unknown = SymbolicValue(ir.Value(name="unknown"), op)
     assert JitScalarType.from_value(half) is JitScalarType.HALF
+    assert torch.onnx.JitScalarType.from_value(half).name == "HALF"
     assert JitScalarType.from_value(torch.tensor(True)) is JitScalarType.BOOL
     assert JitScalarType.from_value(unknown, JitScalarType.UNDEFINED) is JitScalarType.UNDEFINED
     assert JitScalarType.from_value(None, JitScalarType.UNDEFINED) is JitScalarType.UNDEFINED

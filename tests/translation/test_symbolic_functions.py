@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.onnx import symbolic_helper as torch_helper
 
 import fx_onnx
 from fx_onnx.translation.symbolic_registry import register, unregister
@@ -62,6 +63,37 @@ def test_a_registration_has_precedence_over_the_package_and_a_table_over_both() 
         table = {aten.relu.default: lambda op, self: op.LeakyRelu(self, alpha=0.0)}
         assert _kinds(fx_onnx.export(module, (X,), custom_translation_table=table)) == ["LeakyRelu"]
     assert _kinds(fx_onnx.export(module, (X,))) == ["Relu"]
+
+
+def test_a_registration_with_torch_onnx_is_read() -> None:
+    torch.onnx.register_custom_op_symbolic("aten::relu", as_max, 9)
+    try:
+        assert _kinds(fx_onnx.export(_module(torch.relu), (X,))) == ["Max"]
+        with _registered("aten::relu", as_relu):  # a registration with fx_onnx has precedence
+            assert _kinds(fx_onnx.export(_module(torch.relu), (X,))) == ["Relu"]
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::relu", 9)
+    assert _kinds(fx_onnx.export(_module(torch.relu), (X,))) == ["Relu"]
+
+
+def test_a_library_does_not_replace_a_translation_of_its_own_operators() -> None:
+    def of_library(g: Any, self: Any) -> Any:
+        return as_max(g, self)
+
+    of_library.__module__ = "aten.onnx"
+    with _registered("aten::relu", of_library):
+        assert _kinds(fx_onnx.export(_module(torch.relu), (X,))) == ["Relu"]
+
+
+def test_functions_of_torch_onnx_take_the_values() -> None:
+    def clip(g: Any, self: Any) -> Any:
+        bound = g.op("Constant", value_t=torch.tensor(0.0))
+        assert torch_helper._is_constant(bound)
+        assert torch_helper._maybe_get_const(bound, "f") == 0.0
+        assert not torch_helper._is_constant(self)
+        return g.op("Max", self, bound)
+
+    assert _kinds(fx_onnx.export(_module(torch.relu), (X,), custom_translation_table={aten.relu: clip})) == ["Max"]
 
 
 def test_a_registration_serves_opsets_from_its_own_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from typing import Any
+from unittest.mock import ANY
 
 import onnx
 import onnx_ir as ir
@@ -16,7 +17,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core import metadata
-from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.errors import OnnxExporterWarning, TranslationError
 from fx_onnx.core.translation_table import Translation, TranslationTable, translation_table
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.translate import translate
@@ -172,9 +173,12 @@ class Unused(nn.Module):
         return self.used(x)
 
 
-def test_unused_weights_are_left_out_and_unused_inputs_stay() -> None:
-    program = export(Unused(), torch.randn(2, 4), torch.randn(3))
-    assert sorted(program.model.graph.initializers) == ["used.bias", "used.weight"]
+def test_unused_weights_stay_without_the_optimizer_and_unused_inputs_always() -> None:
+    inputs = torch.randn(2, 4), torch.randn(3)
+    optimized = fx_onnx.export(Unused(), inputs)
+    assert sorted(optimized.model.graph.initializers) == ["used.bias", "used.weight"]
+    program = export(Unused(), *inputs)
+    assert sorted(program.model.graph.initializers) == ["unused.bias", "unused.weight", "used.bias", "used.weight"]
     assert names(program.model.graph.inputs) == ["x", "ignored"]
 
 
@@ -362,13 +366,24 @@ def test_a_translation_of_the_wrong_shape_is_a_failure() -> None:
         translate(program, table)
 
 
-def test_a_result_that_is_no_number_is_refused() -> None:
+def test_a_text_is_no_output() -> None:
     class Labelled(nn.Module):
         def forward(self, x: Tensor) -> Any:
-            return x + 1, "label"
+            return {"label": "text", "sum": x + 1}
 
-    with pytest.raises(TranslationError, match="returns 'label', which is neither a tensor nor a number"):
-        export(Labelled(), torch.ones(2))
+    with pytest.warns(OnnxExporterWarning, match="returns the text 'text', which the ONNX model leaves out"):
+        program = export(Labelled(), torch.ones(2))
+    assert names(program.model.graph.outputs) == ["sum"]
+    assert program.call_structured(torch.ones(2)) == {"label": "text", "sum": ANY}
+
+
+def test_a_float_that_is_returned_has_the_dtype_of_a_constant() -> None:
+    class Floats(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return torch.sym_float(x.shape[0]), x.shape[0] / 4, 2.5
+
+    program = fx_onnx.export(Floats(), (torch.ones(2),), dynamic_shapes=({0: "n"},), verify=True)
+    assert [output.dtype for output in program.model.graph.outputs] == [ir.DataType.FLOAT] * 3
 
 
 def test_a_model_without_any_output_is_refused() -> None:

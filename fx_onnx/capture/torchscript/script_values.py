@@ -236,6 +236,8 @@ def argument_value(value: Any, kind: Any) -> Any:
     name = kind.kind()
     if name == "OptionalType":
         return None if value is None else argument_value(value, kind.getElementType())
+    if name in ("IntType", "FloatType", "BoolType") and isinstance(value, torch.Tensor):
+        return number_of(value)  # TorchScript takes the number of a 0-d tensor
     if name == "FloatType" and isinstance(value, int):
         return float(value)
     if name == "IntType" and isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):

@@ -341,3 +341,16 @@ def test_a_function_has_no_mode():
     function = torch.jit.trace(torch.relu, (X,))
     assert len(fx_onnx.export(function, (X,)).model.graph) == 1
     fx_onnx.export(function, (X,), training=TrainingMode.TRAINING, verify=True)
+
+
+def test_a_0_d_tensor_for_a_number_is_an_input():
+    class Rate(nn.Module):
+        def forward(self, x, rate: int):
+            if rate != 16:
+                x = x * 2
+            return x + rate
+
+    script, x = torch.jit.script(Rate().eval()), torch.ones(3)
+    program = fx_onnx.export(script, (x, torch.tensor(16)))
+    for rate in (torch.tensor(16), torch.tensor(8)):
+        torch.testing.assert_close(program(x, rate)[0], script(x, rate))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass, ShapeInferencePass
 
-from fx_onnx.core.opsets import OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS, ir_version
+from fx_onnx.core.opsets import (
+    OLDEST_OPSET_WITH_FUNCTIONS,
+    OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS,
+    ir_version,
+)
+from fx_onnx.core.schemas import has_meaning
 from fx_onnx.passes.legalization.opsets.step import OpsetStep
 from fx_onnx.passes.legalization.opsets.step_7 import STEP_7
 from fx_onnx.passes.legalization.opsets.step_8 import STEP_8
@@ -31,8 +36,9 @@ LADDER: tuple[OpsetStep, ...] = (
 def convert_opset(model: ir.Model, version: int) -> ir.Model:
     """Converts the model in place to an older opset, one step after the other.
 
-    Functions are inlined, because the values in their bodies have no shapes, which many rewrites need. If the model is
-    in this opset already, or in an older one, it stays as it is. Below opset 9, the initializers become inputs too.
+    A function stays if its body is the same in the older opset. Others are inlined, because the values in their bodies
+    have no shapes, which many rewrites need. If the model is in this opset already, or in an older one, it stays as it
+    is. Below opset 9, the initializers become inputs too.
 
     Raises:
         OnnxExporterError: an opset on the way cannot express some node. The message names the operator, its source line
@@ -42,7 +48,10 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
     if not steps:
         return model
     if model.functions:
-        InlinePass()(model)
+        InlinePass(lambda function: not _is_of_opset(function, version))(model)
+        RemoveUnusedOpsetsPass()(model)
+        for function in model.functions.values():
+            function.opset_imports[""] = version
     for place, step in enumerate(steps):
         # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
         if not place or step.opset < 11:
@@ -52,6 +61,14 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:
         _initializers_as_inputs(model)
     return model
+
+
+def _is_of_opset(function: ir.Function, version: int) -> bool:
+    """Returns whether the body of a function is valid, and means the same, in an opset below its own."""
+    nodes = [node for node in ir.traversal.RecursiveGraphIterator(function.graph) if not node.domain]
+    return version >= OLDEST_OPSET_WITH_FUNCTIONS and all(
+        has_meaning(node, function.opset_imports[""], version) for node in nodes
+    )
 
 
 def _with_shapes(model: ir.Model) -> ir.Model:

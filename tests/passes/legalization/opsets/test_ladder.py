@@ -125,6 +125,21 @@ def test_initializers_are_inputs_below_opset_9(opset: int, tmp_path: Path) -> No
     onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
 
 
+def test_a_function_stays_where_its_body_has_the_same_meaning() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18, "local" : 1, "other" : 1]>
+      g (float[2,3] x) => (float[2,3] y) { a = local.kept(x)\n y = other.split(a) }
+      <domain: "local", opset_import: ["" : 18]> kept (x) => (y) { y = Softmax<axis=0>(x) }
+      <domain: "other", opset_import: ["" : 18]>
+      split (x) => (y) { a, b, c = Split<axis=1, num_outputs=3>(x)\n y = Concat<axis=1>(b, a, c) }""")
+    program = ir.serde.deserialize_model(proto)
+    x = torch.randn(2, 3)
+    want = run(program, [x])
+    convert_opset(program, 15)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    assert ([name for _, name, _ in program.functions], dict(program.opset_imports)) == (["kept"], {"": 15, "local": 1})
+    assert_close(run(program, [x]), want)
+
+
 def test_functions_are_inlined() -> None:
     proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
       g (float[2,3] x) => (float[2,3] y) { y = local.scaled(x) }
