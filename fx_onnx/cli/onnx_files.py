@@ -34,11 +34,26 @@ def read(path: Path) -> ONNXProgram:
         ArgumentError: the file is no ONNX model.
     """
     with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
-        program = ONNXProgram(ir.load(path))
+        proto = onnx.load(path, load_external_data=False)
+        if not _is_text(proto):
+            raise ValueError("a text in it is not UTF-8")
+        program = ONNXProgram(ir.from_proto(proto))
+        ir.external_data.set_base_dir(program.model.graph, path.parent)
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
         raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
     program.file = path
     return program
+
+
+def _is_text(message: Any) -> bool:
+    """Returns whether all texts in a message of protobuf are UTF-8; protobuf gives bytes for those that are not."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else (value,)
+        if field.type == field.TYPE_STRING and not all(isinstance(each, str) for each in values):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
+            return False
+    return True
 
 
 def check(path: Path) -> list[str]:
