@@ -44,7 +44,7 @@ from typing import Any
 SECONDS = 5.0
 MEMORY_BYTES, MEMORY_OF_FILE = 64 * 2**20, 20
 PROCESS_BYTES = 24 * 2**30  # of addresses, so that a wrong size is an error and not a full machine
-FILES_OF_A_PROCESS = 1000
+FILES_OF_A_PROCESS = 2000
 
 OUTSIDE = "outside"
 """The folder beside that of the model, which no reader may use."""
@@ -385,7 +385,7 @@ KINDS: Mapping[str, Kind] = {
     "onnx": Kind(_make_onnx, "model.onnx", _read_onnx, _mutated_model),
     "external": Kind(_make_external, "model.onnx", _read_onnx, _mutated_model),
     "data": Kind(_make_external, "weights.bin", _read_data),
-    "config": Kind(_make_config, "config.json", _read_config),
+    "config": Kind(_make_config, "config.json", _read_config, may_be_untrusted=False),
     "pt2": Kind(_make_pt2, "model.pt2", _read_source, may_be_untrusted=False),
     "torchscript": Kind(_make_torchscript, "model.pt", _read_source, may_be_untrusted=False),
 }
@@ -441,11 +441,11 @@ class Watch:
                 self.found.append(f"the folder {OUTSIDE}")
 
 
-def _peak(reset: bool = False) -> int:
-    """Returns the most memory that this process had since the last reset, in bytes."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))[0])
+def _memory() -> tuple[int, int]:
+    """Returns the most memory that this process had since the last reset, and what it has, in bytes."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak, now = (1024 * int(re.findall(rf"{name}:\s+(\d+)", status)[0]) for name in ("VmHWM", "VmRSS"))
+    return peak, now
 
 
 def _serve(connection: Connection, kind: str, valid: Path) -> None:
@@ -475,7 +475,10 @@ def _serve(connection: Connection, kind: str, valid: Path) -> None:
         content = make(kind, number, data)
         (folder / record.name).write_bytes(content)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-        size, before, problem, outcome = len(content) + len(data), _peak(reset=True), "", "read"
+        size, problem, outcome = len(content) + len(data), "", "read"
+        peak, before = _memory()
+        if peak - before > MEMORY_BYTES / 2:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak; that is slow
         with watch.watching() as used:
             try:
                 record.read(folder / record.name, number)
@@ -485,7 +488,7 @@ def _serve(connection: Connection, kind: str, valid: Path) -> None:
                 frames = [f for f in traceback.extract_tb(error.__traceback__) if "fx_onnx" in f.filename]
                 place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
                 problem = f"error {type(error).__name__} at {place}: {str(error)[:150]}"
-        memory = _peak() - before
+        memory = _memory()[0] - before
         if used:
             problem = f"outside: {used[0]}"
         elif memory > MEMORY_BYTES + MEMORY_OF_FILE * size:
@@ -495,12 +498,15 @@ def _serve(connection: Connection, kind: str, valid: Path) -> None:
 
 
 def _fill(folder: Path, valid: Path, outside: Path) -> None:
-    """Makes the folder of the model, with a link that leads out of it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(valid, folder)
-    if (folder / "model.onnx").exists():
-        shutil.copy(folder / "model.onnx", folder / "valid.onnx")
-    (folder / "link").symlink_to(outside / "secret.bin")
+    """Makes the folder of the model, with a link that leads out of it, or removes what a reader left there."""
+    if not folder.exists():
+        shutil.copytree(valid, folder)
+        if (folder / "model.onnx").exists():
+            shutil.copy(folder / "model.onnx", folder / "valid.onnx")
+        (folder / "link").symlink_to(outside / "secret.bin")
+    for each in {*os.listdir(folder)} - {*os.listdir(valid), "valid.onnx", "link"}:
+        path = folder / each
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 # ---------------------------------------------------------------- the run
