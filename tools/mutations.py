@@ -2,8 +2,8 @@
 
 python -m tools.mutations [--count 25000] [--kinds onnx,npy] [--first 0] [--folder build/mutations]
 
-Each file of a kind is a valid one after one to four mutations: bytes, numbers, names and lengths in it change, parts go,
-come twice or move. Its number makes it again: ``--kinds onnx --first 17 --count 1``. The readers run in a process of
+Each file of a kind is a valid one after one to four mutations: bytes, numbers, names and lengths in it change, parts
+go, come twice or move. Its number makes it again: ``--kinds onnx --first 17 --count 1``. The readers run in a process of
 their own. A finding is:
 
 - an error that is not one of fx_onnx's, or a process that dies,
@@ -45,6 +45,7 @@ SECONDS = 5.0
 MEMORY_BYTES, MEMORY_OF_FILE = 64 * 2**20, 20
 PROCESS_BYTES = 24 * 2**30  # of addresses, so that a wrong size is an error and not a full machine
 FILES_OF_A_PROCESS = 2000
+CHANGED, OPENED, MADE, REMOVED, IS_FOLDER = 0x2, 0x20, 0x100, 0x200, 0x40000000  # of inotify
 
 OUTSIDE = "outside"
 """The folder beside that of the model, which no reader may use."""
@@ -314,8 +315,9 @@ def _make_torchscript(folder: Path) -> None:
 
 
 def _make_config(folder: Path) -> None:
-    import tests.torchvision_cpu  # noqa: F401  torchvision beside a torch without CUDA
     import transformers
+
+    import tests.torchvision_cpu  # noqa: F401  torchvision beside a torch without CUDA
 
     sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.BertConfig(vocab_size=20, max_position_embeddings=16, **sizes)
@@ -411,7 +413,7 @@ class Watch:
         self._installed = tuple({os.path.realpath(each) for each in (*sys.path, sys.prefix, sys.base_prefix) if each})
         libc = ctypes.CDLL(None, use_errno=True)
         self._inotify = libc.inotify_init1(os.O_NONBLOCK)
-        libc.inotify_add_watch(self._inotify, str(outside).encode(), 0x20 | 0x2 | 0x100 | 0x200)
+        libc.inotify_add_watch(self._inotify, str(outside).encode(), OPENED | CHANGED | MADE | REMOVED)
         sys.addaudithook(self._event)
 
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -431,14 +433,24 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[str]]:
         """Collects what is used until the context ends."""
+        self._used()
         self.found, self.active = [], True
         try:
             yield self.found
         finally:
             self.active = False
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._inotify, 2**16)
+            if self._used():
                 self.found.append(f"the folder {OUTSIDE}")
+
+    def _used(self) -> bool:
+        """Returns whether a file of the other folder was used since the last call. Others may list the folder."""
+        used = False
+        with contextlib.suppress(BlockingIOError):
+            while events := os.read(self._inotify, 2**16):
+                while events:
+                    _watch, mask, _cookie, length = struct.unpack_from("iIII", events)
+                    used, events = used or not mask & IS_FOLDER, events[16 + length :]
+        return used
 
 
 def _memory() -> tuple[int, int]:
