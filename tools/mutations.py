@@ -3,8 +3,8 @@
 python -m tools.mutations [--count 25000] [--kinds onnx,npy] [--first 0] [--folder build/mutations]
 
 Each file of a kind is a valid one after one to four mutations: bytes, numbers, names and lengths in it change, parts
-go, come twice or move. Its number makes it again: ``--kinds onnx --first 17 --count 1``. The readers run in a process of
-their own. A finding is:
+go, come twice or move. Its number makes it again: ``--kinds onnx --first 17 --count 1``. The readers run in a process
+of their own. A finding is:
 
 - an error that is not one of fx_onnx's, or a process that dies,
 - more than 5 seconds, or more memory than 64 MB and 20 times the size of the files,
