@@ -4,6 +4,7 @@
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
+# make nightly: damaged files, random networks and equal bytes, for hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The branch with which make check compares.
 BASE ?= main
 
-.PHONY: demo check test lint types pytest docs dist fuzz benchmark clean
+.PHONY: demo check test lint types pytest docs dist nightly fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
@@ -61,6 +62,12 @@ dist: $(INSTALLED)
 		$(PYTHON) -m venv --clear build/dist && build/dist/bin/python -m pip install --quiet "$$file" && \
 		build/dist/bin/fx-onnx versions && PYTHONSAFEPATH=1 build/dist/bin/python docs/examples/demo.py || exit 1; \
 	done
+
+# What takes hours; each part goes on where it was stopped, or can be run alone.
+nightly: $(INSTALLED)
+	$(BIN)/python -m tools.mutations --count 25000
+	$(BIN)/python -m tests.fuzz --count 10000
+	$(BIN)/python -m benchmarks.equal_bytes
 
 N ?= 1000
 fuzz: $(INSTALLED)

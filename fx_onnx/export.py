@@ -64,7 +64,7 @@ def export(
     target: str | Target | None = None,
     metadata: str = "full",
     progress: bool | None = None,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[Rule | str] = (),
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -127,7 +127,7 @@ def export(
             ``ONNXProgram.save``.
         progress: whether to show a progress bar on standard error, which appears after 2 seconds. None shows it on a
             terminal and in a notebook, but not with ``verbose=True``, which prints a line for each stage.
-        rules: rewrites of your own, which run after the optimizer; see docs/rules.md.
+        rules: rewrites of your own, or names of those of plug-ins, which run after the optimizer; see docs/rules.md.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
@@ -211,9 +211,11 @@ def _request(given: ExportArguments) -> Request:
 
 def _options(given: ExportArguments) -> ExportOptions:
     """Returns how to export."""
+    from fx_onnx.passes.rules import with_named
     from fx_onnx.program.export_options import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
     from fx_onnx.translation.symbolic_registry import registered
+    from fx_onnx.translation.user_translations import plugin_translations
 
     target = None if given.target is None else find_target(given.target)
     version = given.opset_version if target is None or given.opset_version is not None else target.opset
@@ -222,7 +224,7 @@ def _options(given: ExportArguments) -> ExportOptions:
     return ExportOptions(
         opset=opset,
         target=target,
-        rules=given.rules,
+        rules=with_named(given.rules),
         optimize=bool(given.optimize) if without is None else True,
         without=without or (),
         fold_constants=given.do_constant_folding,
@@ -233,6 +235,7 @@ def _options(given: ExportArguments) -> ExportOptions:
         autograd_inlining=given.autograd_inlining,
         custom_translation_table=given.custom_translation_table or {},
         registered_symbolics=registered(opset),
+        plugin_translations=plugin_translations(opsets.native(opset)),
         custom_opsets=given.custom_opsets or {},
         modules_as_functions=given.export_modules_as_functions,
         save=SaveOptions(

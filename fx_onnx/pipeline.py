@@ -121,12 +121,16 @@ def _capture(job: Job) -> CapturedJob:
         table = table.extended(TRAINING_FORMS)
     if job.options.target is not None:
         table = table.extended(job.options.target.translations)
+    if plugins := job.options.plugin_translations:
+        table = table.extended(plugins)
+        job.log.decided("capture", f"plug-ins translate {', '.join(sorted(str(each.target) for each in plugins))}")
     table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
         table = table.with_fallback(fallback(job.options.operator_export_type))
     if unknown := user_translations.without_operator(registered):
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
-    functions, whole = user_translations.functions(custom), user_translations.kept_functions_of(custom)
+    keys = [*custom, *(each.target for each in plugins)]
+    functions, whole = user_translations.functions(keys), user_translations.kept_functions_of(keys)
     kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
     quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
     timed = measure_modules() if job.log.detailed else nullcontext(job.log.module_seconds)

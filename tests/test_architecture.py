@@ -37,6 +37,10 @@ TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 # Importing these packages registers their functions, so their __init__ has code.
 REGISTRIES = {"fx_onnx/ops/__init__.py", "decompositions/__init__.py"}
 
+# Windows lacks these modules.
+POSIX_MODULES = {"crypt", "fcntl", "grp", "nis", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
+GUARDED_POSIX = {("fx_onnx/program/locked_file.py", "fcntl")}  # it imports fcntl unless sys.platform is win32
+
 # The errors are classes without a body, so there is nothing to test.
 WITHOUT_A_TEST = {"fx_onnx/core/errors.py"}
 
@@ -106,6 +110,11 @@ def test_the_package_map_lists_every_package() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     assert {s.module for s in sources() if s.path.name == "__init__.py"} == set(config["packages"])
     assert config["package-dir"] == {"fx_onnx.decompositions": "decompositions"}
+
+
+def test_modules_that_only_posix_has_are_not_imported() -> None:
+    imported = {(s.name, each.partition(".")[0]) for s in sources() for each in s.imports}
+    assert {pair for pair in imported if pair[1] in POSIX_MODULES} == GUARDED_POSIX
 
 
 # ---------------------------------------------------------------- the mirror of tests

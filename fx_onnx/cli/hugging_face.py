@@ -69,20 +69,18 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
             id=MessageId.MISSING_PACKAGE,
         ) from None
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        local = {"local_files_only": True, "trust_remote_code": False}
+        config = transformers.AutoConfig.from_pretrained(folder, **local)
         _check_task(transformers, config, task)
-        model = _model_class(transformers, config, task).from_pretrained(folder, config=config, local_files_only=True)
+        model = _model_class(transformers, config, task).from_pretrained(folder, config=config, **local).eval()
+        source = None if with_past else _source(model)
     except ArgumentError:
         raise
-    except (OSError, ValueError, KeyError) as error:
-        raise ArgumentError(f"transformers cannot load {folder}: {error}", id=MessageId.MODEL_SOURCE) from error
-    except (ImportError, RuntimeError) as error:  # a package that a model of transformers needs is absent or broken
+    except Exception as error:  # transformers raises errors of many classes for a config that is not valid
+        text = str(error) if isinstance(error, (OSError, ValueError)) else first_line(error)
         cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
-        raise ArgumentError(
-            f"transformers cannot load {folder}: {first_line(error)}{cause}", id=MessageId.MODEL_SOURCE
-        ) from error
-    model.eval()
-    if with_past:
+        raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
+    if source is None:
         from fx_onnx.capture.text_generation import text_generation_arguments
 
         if not model.can_generate():
@@ -92,7 +90,7 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
             )
         arguments = text_generation_arguments(model, full_cache=full_cache)
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
-    return _source(model)
+    return source
 
 
 def _check_task(transformers: Any, config: Any, task: str | None) -> None:
@@ -115,7 +113,7 @@ def _model_class(transformers: Any, config: Any, task: str | None) -> Any:
         return getattr(transformers, TASKS[task][0])
     names = config.architectures or ()
     found = getattr(transformers, names[0], None) if names else None
-    if found is None:
+    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise ArgumentError(
             f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
             id=MessageId.MODEL_SOURCE,

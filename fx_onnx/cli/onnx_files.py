@@ -34,11 +34,33 @@ def read(path: Path) -> ONNXProgram:
         ArgumentError: the file is no ONNX model.
     """
     with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
-        program = ONNXProgram(ir.load(path))
+        proto = onnx.load(path, load_external_data=False)
+        if problem := _problem(proto):
+            raise ValueError(problem)
+        program = ONNXProgram(ir.from_proto(proto))
+        ir.external_data.set_base_dir(program.model.graph, path.parent)
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
         raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
     program.file = path
     return program
+
+
+def _problem(message: Any) -> str:
+    """Returns why a message of protobuf is no part of a model, although protobuf reads it; empty if it is one.
+
+    protobuf gives bytes for a text that is not UTF-8.
+    """
+    if isinstance(message, onnx.TensorProto) and not message.data_type:
+        return f"the tensor {message.name!r} has no dtype"
+    if isinstance(message, onnx.OperatorSetIdProto) and not 0 <= message.version < 2**31:
+        return f"{message.version} is no version of a domain"
+    for each, value in message.ListFields():
+        values = value if each.is_repeated else (value,)
+        if each.type == each.TYPE_STRING and not all(isinstance(text, str) for text in values):
+            return f"its {each.name} is not UTF-8"
+        if each.type == each.TYPE_MESSAGE and (found := next(filter(None, map(_problem, values)), "")):
+            return found
+    return ""
 
 
 def check(path: Path) -> list[str]:

@@ -110,6 +110,12 @@ class MissingPackageError(OnnxExporterError, ImportError):
     id = MessageId.MISSING_PACKAGE
 
 
+class PluginError(OnnxExporterError):
+    """A plug-in of an installed package cannot be used."""
+
+    id = MessageId.PLUGIN
+
+
 class OnnxExporterWarning(UserWarning):
     """The export continues, but not exactly as requested. For example, a dynamic dim became static."""
 

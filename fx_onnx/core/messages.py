@@ -94,6 +94,7 @@ class MessageId(StrEnum):
     EXPORT = "FX1601"
     MISSING_PACKAGE = "FX1602"
     TORCH_VERSION = "FX1603"
+    PLUGIN = "FX1604"
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from fx_onnx.core import metadata
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.plugins import Group
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import Match, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
 
-__all__ = ["Result", "Rule", "check_rules", "rule"]
+__all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
 
 Result = Value | Sequence[Value | None] | str | None
 """What the function of a rule returns: the value that replaces the result, or one for each result of the root; a clause
@@ -133,6 +134,34 @@ class Rule(Rewrite):
                 new.name, node.name = node.name or new.name, new.name
         editor.remove_if_unused(node)
         return True
+
+
+PLUGINS = Group("fx_onnx.rules", "a rule or a list of rules", lambda each: isinstance(each, (Rule, list, tuple)))
+
+
+def with_named(rules: Any) -> Any:
+    """Returns rules that a user gave, with those of plug-ins instead of their names. ``check_rules`` checks the rest.
+
+    Raises:
+        ArgumentError: no plug-in has such a name.
+        PluginError: a plug-in cannot be loaded, or its rules are not valid.
+    """
+    return [each for given in rules for each in _of_plugin(given)] if isinstance(rules, (list, tuple)) else rules
+
+
+def _of_plugin(given: Any) -> Sequence[Any]:
+    if not isinstance(given, str):
+        return (given,)
+    plugin = PLUGINS.find(given)
+    if plugin is None:
+        hint = did_you_mean(given, PLUGINS.names()) or "; install the package that has it."
+        raise ArgumentError(f"No installed plug-in has rules named {shown(given)}{hint}")
+    found = [plugin.value] if isinstance(plugin.value, Rule) else plugin.value
+    try:
+        check_rules(found)
+    except ArgumentError as error:
+        plugin.refuse(error)
+    return list(found)
 
 
 def check_rules(rules: Any) -> None:

@@ -64,7 +64,7 @@ class ExportArguments:
     target: str | Target | None = None
     metadata: str = "full"
     progress: bool | None = None
-    rules: Sequence[Rule] = ()
+    rules: Sequence[Rule | str] = ()
     check: bool = field(default=False, repr=False)
     doc_strings: bool | None = field(default=None, repr=False)
 

@@ -13,6 +13,7 @@ from fx_onnx.core.arguments import check_name, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.translation_table import Translation
 from fx_onnx.passes.optimize import passes_without
 from fx_onnx.passes.rules import Rule, check_rules
 from fx_onnx.program.destination import check_destination
@@ -75,6 +76,7 @@ class ExportOptions:
         custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
         registered_symbolics: the registered symbolic functions, TorchScript's name of an operator → function. A
             translation in ``custom_translation_table`` has precedence.
+        plugin_translations: the translations of plug-ins. Both other kinds have precedence.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
         save: where and how to save the model.
         target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
@@ -98,6 +100,7 @@ class ExportOptions:
     custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     custom_opsets: Mapping[str, int] = field(default_factory=dict)
     registered_symbolics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    plugin_translations: Sequence[Translation] = ()
     modules_as_functions: bool | Collection[type[nn.Module]] = False
     save: SaveOptions = SaveOptions()
     target: Target | None = None

@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, PluginError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.plugins import Group
 
 if TYPE_CHECKING:
     from fx_onnx.targets.target import Target
 
-__all__ = ["NAMES", "VARIANTS", "find_target"]
+__all__ = ["NAMES", "PLUGINS", "VARIANTS", "find_target"]
 
 NAMES = (
     "onnxruntime",
@@ -54,19 +55,35 @@ _USUAL_NAMES = {
 """Other names of targets: short ones, and those of ONNX Runtime's execution providers without their end."""
 
 
+def _is_target(value: object) -> bool:
+    from fx_onnx.targets.target import Target
+
+    return isinstance(value, Target)
+
+
+PLUGINS = Group("fx_onnx.targets", "a record of fx_onnx.targets.target.Target", _is_target)
+
+
 def find_target(target: str | Target) -> Target:
-    """Returns the target of this name; a record is returned as it is.
+    """Returns the target of this name, which may be that of a plug-in; a record is returned as it is.
 
     Raises:
         ArgumentError: there is no such target.
+        PluginError: a plug-in of this name cannot be loaded, or is another one's.
     """
     if not isinstance(target, str):
         from fx_onnx.targets.target import Target
 
         if isinstance(target, Target):
             return target
+    plugin = PLUGINS.find(target) if isinstance(target, str) else None
+    if plugin is not None and (target in NAMES or target in VARIANTS):
+        raise PluginError(f"{plugin.package} has a target {target!r}, which is one of fx_onnx; uninstall that package.")
+    if plugin is not None:
+        record: Target = plugin.value
+        return record
     if not isinstance(target, str) or (target not in NAMES and target not in VARIANTS):
-        hint = _hint(target) or f"; the targets are {', '.join(NAMES)}."
+        hint = _hint(target) or f"; the targets are {', '.join((*NAMES, *PLUGINS.names()))}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")
     found: Target = module.ACCURACY_LEVEL_4 if target in VARIANTS else module.TARGET
@@ -76,4 +93,4 @@ def find_target(target: str | Target) -> Target:
 def _hint(name: object) -> str:
     """Returns the clause that names the target that the user may mean; empty if no name is like it."""
     letters = "".join(filter(str.isalnum, str(name).lower())).removesuffix("executionprovider")
-    return did_you_mean(_USUAL_NAMES.get(letters, letters), (*NAMES, *VARIANTS))
+    return did_you_mean(_USUAL_NAMES.get(letters, letters), (*NAMES, *VARIANTS, *PLUGINS.names()))

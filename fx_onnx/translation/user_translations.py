@@ -16,14 +16,17 @@ import torch
 from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions, kept_functions
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.plugins import Group, Plugin
 from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
 from fx_onnx.core.translation_table import Translation, TranslationTable
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.onnxscript_functions import call_script, trace
 from fx_onnx.translation.symbolic_functions import SymbolicFunction, is_symbolic_function
 from fx_onnx.translation.symbolic_registry import PYTHON_OP
+
+PLUGINS = Group("fx_onnx.translations", "a dict like custom_translation_table", lambda each: isinstance(each, Mapping))
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -73,6 +76,34 @@ def registered_translations(registered: Mapping[str, Callable[..., Any]], table:
             of_library = str(function.__module__).partition(".")[0] == name.partition("::")[0]
             targets = [target for target in _targets(packet) if not (of_library and target in table)]
             result += [_as_translation(SymbolicFunction(function, target, table.opset)) for target in targets]
+    return result
+
+
+def plugin_translations(opset: int) -> list[Translation]:
+    """Returns the translations of plug-ins in a native opset.
+
+    A key may also be the name of an operator, such as ``torchvision::nms``; one that no operator of this process has is
+    left out.
+
+    Raises:
+        PluginError: a plug-in cannot be loaded, has a table that is not valid, or claims an operator of another one.
+    """
+    claimed: dict[Any, Plugin] = {}
+    result: list[Translation] = []
+    for plugin in PLUGINS.all():
+        named = {key: _operator_named(key) for key in plugin.value if isinstance(key, str) and "::" in key}
+        present = ((named.get(key, key), function) for key, function in plugin.value.items())
+        try:
+            found = translations({key: function for key, function in present if key is not None}, opset)
+        except OnnxExporterError as error:
+            plugin.refuse(error)
+        for each in found:
+            if (other := claimed.setdefault(each.target, plugin)) is not plugin:
+                raise PluginError(
+                    f"The plug-ins {other.name!r} of {other.package} and {plugin.name!r} of {plugin.package} both "
+                    f"translate {each.target}; uninstall one of them."
+                )
+        result += found
     return result
 
 
@@ -130,12 +161,12 @@ def _is_autograd_function(key: Any) -> bool:
     return isinstance(key, type) and issubclass(key, torch.autograd.Function)
 
 
-def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
+def functions(custom: Iterable[Any]) -> list[type[torch.autograd.Function]]:
     """Returns the autograd.Functions among the keys of a custom_translation_table."""
     return [key for key in custom if _is_autograd_function(key)]
 
 
-def kept_functions_of(custom: Mapping[Any, Any]) -> list[Callable[..., Any]]:
+def kept_functions_of(custom: Iterable[Any]) -> list[Callable[..., Any]]:
     """Returns the functions of Python modules among the keys of a custom_translation_table."""
     return [key for key in custom if _is_kept(key)]
 

@@ -52,6 +52,21 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         onnx_files.read(tmp_path / "x.onnx")
 
 
+@pytest.mark.parametrize("damage", ["text", "dtype", "version"])
+def test_a_part_that_only_protobuf_accepts_is_refused(tmp_path: Path, damage: str) -> None:
+    path = saved(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    if damage == "dtype":
+        model.graph.initializer[0].data_type = 0
+    elif damage == "version":
+        model.opset_import[0].version = 2**40
+    model.producer_name = "abcdefgh"
+    content = model.SerializeToString()
+    path.write_bytes(content.replace(b"abcdefgh", b"\xff" * 8) if damage == "text" else content)
+    with pytest.raises(fx_onnx.ArgumentError, match=r"no ONNX model: .*(not UTF-8|no dtype|no version)"):
+        onnx_files.read(path)
+
+
 def test_equal_models(tmp_path: Path) -> None:
     found = onnx_files.compare_files(saved(tmp_path / "a.onnx"), saved(tmp_path / "b.onnx"))
     assert found.same_numbers

@@ -85,6 +85,7 @@ IDS = {
     "FX1601": "EXPORT",
     "FX1602": "MISSING_PACKAGE",
     "FX1603": "TORCH_VERSION",
+    "FX1604": "PLUGIN",
 }
 
 
