@@ -59,7 +59,11 @@ def _memory_order(x: Tensor) -> list[int]:
     Raises:
         NotImplementedError: the storage has other elements too, or some twice, which a program does not have.
     """
-    order = sorted(range(x.ndim), key=cmp_to_key(lambda a, b: -1 if x.stride(a) > x.stride(b) else 1))
+
+    def compare(first: int, second: int) -> int:
+        return -1 if x.stride(first) > x.stride(second) else 1
+
+    order = sorted(range(x.ndim), key=cmp_to_key(compare))
     if not x.permute(order).is_contiguous() or x.storage_offset() != 0:
         raise NotImplementedError(
             "as_strided reads the storage of a tensor, but the tensor is only a part of it. Call it on a clone."
