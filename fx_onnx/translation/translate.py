@@ -347,7 +347,9 @@ def _bind_inputs(
             constant = isinstance(spec.arg, ConstantArgument)
             walker.env[placeholder] = spec.arg.value if constant else _user_input(walker, placeholder, spec)
             continue
-        if not placeholder.users and not (keeps_unread and isinstance(spec.arg, TensorArgument)):
+        # A weight of a class with inner tensors is none of the program's: its inner tensors are.
+        is_plain = isinstance(spec.arg, TensorArgument) and not hasattr(weights.get(spec.target), "__tensor_flatten__")
+        if not placeholder.users and not (keeps_unread and is_plain):
             continue
         if not isinstance(spec.arg, TensorArgument) or spec.target is None:
             raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
