@@ -1,7 +1,5 @@
 """Decompositions of writes along a diagonal or at strides into slices and index_put."""
 
-from functools import cmp_to_key
-
 import torch
 from torch import Tensor
 
@@ -59,11 +57,7 @@ def _memory_order(x: Tensor) -> list[int]:
     Raises:
         NotImplementedError: the storage has other elements too, or some twice, which a program does not have.
     """
-
-    def compare(first: int, second: int) -> int:
-        return -1 if x.stride(first) > x.stride(second) else 1
-
-    order = sorted(range(x.ndim), key=cmp_to_key(compare))
+    order = sorted(range(x.ndim), key=x.stride, reverse=True)
     if not x.permute(order).is_contiguous() or x.storage_offset() != 0:
         raise NotImplementedError(
             "as_strided reads the storage of a tensor, but the tensor is only a part of it. Call it on a clone."

@@ -600,7 +600,7 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     failed = False
     for kind in given.kinds.split(","):
-        # Each kind is made in a process of its own, so that no thread of another one is in the process that forks.
+        # The files of each kind are made in a new process: a process that forks must have no other threads.
         process = multiprocessing.get_context("spawn").Process(
             target=run, args=(kind, given.folder, given.first, given.count, given.seconds)
         )

@@ -12,6 +12,11 @@ from fx_onnx.core.errors import MutationError
 from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload
 
+# Views that may have an element more than once, or not at all.
+_OTHER_COUNT = frozenset({
+    aten.expand.default, aten.expand_as.default, aten.broadcast_to.default, aten.resize_.default,
+    aten.resize_as_.default,
+})  # fmt: skip
 # Views with the elements of the tensor in the same order, and casts. A reshape is their inverse.
 ORDER_PRESERVING = frozenset(
     {
@@ -22,16 +27,11 @@ ORDER_PRESERVING = frozenset(
         aten.to.dtype, aten.to.device, aten.to.dtype_layout, aten.to.other, aten.type_as.default,
         aten.atleast_1d.default, aten.atleast_2d.default, aten.atleast_3d.default, aten.lift_fresh.default,
         aten.ravel.default, aten._to_copy.default, aten.resolve_conj.default, aten.resolve_neg.default,
-        aten.expand_as.default, aten.expand.default, aten.squeeze_.dim, aten.squeeze_.default, aten.unsqueeze_.default,
+        aten.squeeze_.dim, aten.squeeze_.default, aten.unsqueeze_.default,
         aten._reshape_alias.default, aten.detach_.default, aten.positive.default, aten.real.default,
-        aten.broadcast_to.default, aten.resize_.default, aten.resize_as_.default,
     }
+    | _OTHER_COUNT
 )  # fmt: skip
-_OTHER_COUNT = frozenset({
-    aten.expand.default, aten.expand_as.default, aten.broadcast_to.default, aten.broadcast_tensors.default,
-    aten.resize_.default, aten.resize_as_.default,
-})  # fmt: skip
-"""Those of them, and of views with several results, that may have an element more than once, or not at all."""
 
 ReadArgument = Callable[[Any], Any]
 
@@ -90,7 +90,8 @@ def _unknown_view(view: Node, target: Any) -> MutationError:
 def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Node, value: Node, target: Any) -> Node:
     """Emits the inverse of a view that has each element of the tensor once."""
     counts = [base.meta["val"].numel(), view.meta["val"].numel()]
-    if target in _OTHER_COUNT and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
+    may_differ = target in _OTHER_COUNT or target is aten.broadcast_tensors.default
+    if may_differ and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
         raise MutationError(
             f"{view.name} is written in place through {target}, which does not have each element once; "
             f"write to a clone of the view."

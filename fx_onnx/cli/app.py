@@ -212,18 +212,8 @@ def export(
 
 
 _OF_A_FOLDER = {
-    "source",
-    "output",
-    "layout",
-    "precision",
-    "task",
-    "target",
-    "opset",
-    "verify",
-    "as_json",
-    "quiet",
-    "metadata",
-}
+    "source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet", "metadata",
+}  # fmt: skip
 
 
 def _export_folder(given: dict[str, Any]) -> None:

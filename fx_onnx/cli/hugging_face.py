@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.arguments import did_you_mean
-from fx_onnx.core.errors import ArgumentError, first_line
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.pretrained.source import load_config, load_weights, reading
 
 if TYPE_CHECKING:
     import torch
@@ -44,42 +45,18 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
     Raises:
         ArgumentError: transformers is not installed, the folder has no model for the task, or the task is unknown.
     """
-    if not folder.is_dir():
-        raise ArgumentError(
-            f"There is no folder {folder}, and nothing is downloaded; write the model to a folder with "
-            f"`save_pretrained`, and name the folder, as in hf:path/to/{folder.name}.",
-            id=MessageId.MODEL_SOURCE,
-        )
-    if not (folder / "config.json").is_file():
-        raise ArgumentError(
-            f"{folder} is no folder of a Hugging Face model, because it has no config.json; `save_pretrained` writes "
-            "one.",
-            id=MessageId.MODEL_SOURCE,
-        )
     if task is not None and task not in TASKS:
         raise ArgumentError(
             f"The task {task!r} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
             id=MessageId.COMMAND_OPTION,
         )
-    try:
-        import transformers
-    except ImportError:
-        raise ArgumentError(
-            "A Hugging Face model needs the package transformers: pip install transformers.",
-            id=MessageId.MISSING_PACKAGE,
-        ) from None
-    try:
-        local = {"local_files_only": True, "trust_remote_code": False}
-        config = transformers.AutoConfig.from_pretrained(folder, **local)
+    config = load_config(folder, f", and name the folder, as in hf:path/to/{folder.name}.")
+    import transformers
+
+    with reading(folder):
         _check_task(transformers, config, task)
-        model = _model_class(transformers, config, task).from_pretrained(folder, config=config, **local).eval()
+        model = load_weights(_model_class(transformers, config, task), folder, config)
         source = None if with_past else _source(model)
-    except ArgumentError:
-        raise
-    except Exception as error:  # transformers raises errors of many classes for a config that is not valid
-        text = str(error) if isinstance(error, (OSError, ValueError)) else first_line(error)
-        cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
-        raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
     if source is None:
         from fx_onnx.capture.text_generation import text_generation_arguments
 

@@ -65,6 +65,7 @@ __all__ = [
     "has_composite_kernel",
     "implement_in_mode",
     "kernel_keys",
+    "known_item",
     "list_python_builtins",
     "operator_name",
     "operator_names",
@@ -72,6 +73,7 @@ __all__ = [
     "optimization_hint",
     "python_kernels",
     "pytree",
+    "remember_item",
     "replaced_kernels",
     "scan",
     "size_oblivious",
@@ -311,6 +313,19 @@ def storage_id(tensor: torch.Tensor) -> int:
     """
     identity: int = tensor.untyped_storage()._cdata
     return identity
+
+
+def known_item(tensor: FakeTensor) -> Any:
+    """Returns the number that a fake 0-d tensor remembers, which ``item()`` returns; None if it remembers none.
+
+    Without the attribute of torch no tensor remembers one, and each ``item()`` is a number that depends on data.
+    """
+    return getattr(tensor, "item_memo", None)
+
+
+def remember_item(tensor: FakeTensor, number: torch.SymInt) -> None:
+    """Lets a fake 0-d tensor remember its number until it is written; see ``known_item``."""
+    tensor.item_memo = number
 
 
 def symbolic_expression(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:

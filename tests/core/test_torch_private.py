@@ -171,3 +171,17 @@ def test_unrecorded_operators_leave_no_node():
 
     program = torch.export.export(Model(), (torch.ones(2),), strict=False)
     assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [aten.mul.Tensor]
+
+
+def test_a_fake_tensor_remembers_its_number_until_it_is_written():
+    with torch_private.FakeTensorMode():
+        tensor = torch.empty((), dtype=torch.int64)
+    assert torch_private.known_item(tensor) is None
+    torch_private.remember_item(tensor, 3)
+    assert torch_private.known_item(tensor) == tensor.item() == 3
+    tensor.add_(1)
+    assert torch_private.known_item(tensor) is None
+
+
+def test_without_the_attribute_of_torch_no_tensor_remembers_a_number():
+    assert torch_private.known_item(torch.zeros((), dtype=torch.int64)) is None

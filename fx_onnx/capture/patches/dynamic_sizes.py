@@ -245,8 +245,9 @@ class _SymbolicSizesMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function, or a function that computes the same of symbolic numbers."""
-        result = self._call(func, args, kwargs or {})
-        remember_number(func, args, kwargs or {}, result)
+        kwargs = kwargs or {}
+        result = self._call(func, args, kwargs)
+        remember_number(func, args, kwargs, result)
         return result
 
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

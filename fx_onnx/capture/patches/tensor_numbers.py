@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core.torch_private import FakeTensor, free_unbacked_symbols, statically_known_true
+from fx_onnx.core.torch_private import (
+    FakeTensor,
+    free_unbacked_symbols,
+    known_item,
+    remember_item,
+    statically_known_true,
+)
 
 __all__ = ["remember_number"]
 
@@ -64,11 +70,11 @@ def remember_number(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
         return
     number = compute(*numbers) if compute is _same else compute(*numbers, **kwargs)
     if isinstance(number, torch.SymInt) and not free_unbacked_symbols(number):
-        result.item_memo = number
+        remember_item(result, number)
 
 
 def _number(argument: Any) -> Any:
     """Returns an integer, or the one that a tensor remembers; None for everything else."""
     if isinstance(argument, FakeTensor):
-        return argument.item_memo if argument.ndim == 0 else None
+        return known_item(argument) if argument.ndim == 0 else None
     return argument if type(argument) in (int, torch.SymInt) else None
