@@ -5,6 +5,7 @@ Every weight of a model, in the model file and in the data file, has the model's
 another model's weights is recognized.
 """
 
+import gc
 import os
 import random
 import resource
@@ -63,6 +64,7 @@ def in_child(work):
     child = os.fork()
     if child:
         return child
+    gc.disable()  # A session of ONNX Runtime among the garbage would wait for its threads, which a fork does not copy.
     try:
         work()
     except BaseException as error:
