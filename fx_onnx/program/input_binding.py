@@ -11,14 +11,14 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx.core.arguments import check_mapping, check_name, shown
+from fx_onnx.core.arguments import check_mapping, check_name, did_you_mean, shown
 from fx_onnx.core.dtypes import is_complex, onnx_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
 
-__all__ = ["bind", "bind_input", "call_arguments", "input_names", "wrong_structure"]
+__all__ = ["bind", "bind_input", "call_arguments", "user_inputs", "user_leaves"]
 
 
 def bind(
@@ -85,15 +85,52 @@ def call_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, A
     return tuple(args), named
 
 
+def user_inputs(program: ExportedProgram) -> list[Any]:
+    """Returns the inputs of the exported module in order, those of constants included; each has a ``name``."""
+    return [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+
+
+def user_leaves(
+    program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any], options: Sequence[str] = ()
+) -> list[Any]:
+    """Returns the arguments, flattened in the order of ``user_inputs``.
+
+    Args:
+        program: the captured program.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        options: the keywords that the called function has itself, for the message.
+
+    Raises:
+        ArgumentError: they have another structure than those of the export.
+    """
+    try:
+        leaves: list[Any] = program.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
+    except ValueError as error:
+        names = [str(each.name) for each in user_inputs(program)]
+        given = f"{len(args)} positional {'argument' if len(args) == 1 else 'arguments'}"
+        if kwargs:
+            given += f" and {', '.join(map(repr, kwargs))} by keyword"
+        hint = next(filter(None, (did_you_mean(name, options) for name in kwargs if name not in names)), ".")
+        if any(name in names for name in kwargs):
+            hint = "; give each by position or by keyword as the export got it."
+        raise ArgumentError(
+            f"The arguments do not have the structure with which the model was exported: its inputs are "
+            f"{', '.join(names)}, and the call gives {given}{hint}",
+            id=MessageId.CALL_OF_PROGRAM,
+        ) from error
+    return leaves
+
+
 def _leaves(
     values: Sequence[ir.Value], program: ExportedProgram | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
     """Returns the arguments without constants, flattened in the order of the graph inputs."""
-    mismatch: ValueError | None = None
+    mismatch: ArgumentError | None = None
     if program is not None and program.call_spec.in_spec is not None:
         try:
-            flat = program.call_spec.in_spec.flatten_up_to((args, kwargs))
-        except ValueError as error:
+            flat = user_leaves(program, args, kwargs)
+        except ArgumentError as error:
             mismatch = error
         else:
             if not any(isinstance(leaf, Mapping) for leaf in flat):
@@ -105,42 +142,16 @@ def _leaves(
     rest = [str(value.name) for value in values[len(flat) :]]
     if set(named) == set(rest):
         return [*flat, *(named[name] for name in rest)]
-    if mismatch is not None:
-        raise wrong_structure(program, args, kwargs) from mismatch
-    raise ArgumentError(
+    raise mismatch or ArgumentError(
         f"After {len(flat)} positional inputs the program takes {rest}, not {sorted(named)}.",
-        id=MessageId.CALL_OF_PROGRAM,
-    )
-
-
-def input_names(program: ExportedProgram | None) -> list[str]:
-    """Returns the names of the inputs of the exported module, those of constants included."""
-    specs = program.graph_signature.input_specs if program is not None else ()
-    return [str(spec.arg.name) for spec in specs if spec.kind == InputKind.USER_INPUT]
-
-
-def wrong_structure(
-    program: ExportedProgram | None, args: Sequence[Any], kwargs: Mapping[str, Any], hint: str = ""
-) -> ArgumentError:
-    """Returns the error for arguments of another structure than those of the export, with the names of the inputs."""
-    names = input_names(program)
-    given = f"{len(args)} positional {'argument' if len(args) == 1 else 'arguments'}"
-    if kwargs:
-        given += f" and {', '.join(map(repr, kwargs))} by keyword"
-    if any(name in names for name in kwargs):
-        hint = "; give each by position or by keyword as the export got it."
-    return ArgumentError(
-        f"The arguments do not have the structure with which the model was exported: its inputs are "
-        f"{', '.join(names)}, and the call gives {given}{hint or '.'}",
         id=MessageId.CALL_OF_PROGRAM,
     )
 
 
 def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
     """Returns the leaves that are graph inputs, and checks that the others equal the constants at export."""
-    user = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     leaves = []
-    for argument, leaf in zip(user, flat, strict=True):
+    for argument, leaf in zip(user_inputs(program), flat, strict=True):
         if not isinstance(argument, ConstantArgument):
             leaves.append(leaf)
         elif isinstance(leaf, (torch.Tensor, np.ndarray)) or leaf != argument.value:

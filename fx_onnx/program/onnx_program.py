@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,17 +33,8 @@ from fx_onnx.program.report.graph_text import graph_text
 from fx_onnx.program.report.html_report import head
 from fx_onnx.program.report.markdown_report import write_page
 from fx_onnx.program.report.viewers import view
-from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.serialization import drop_initializer_infos
-from fx_onnx.program.session import (
-    compute_values,
-    is_loaded_from_file,
-    loadable,
-    new_session,
-    refuse_fallback,
-    restore_structure,
-    run_session,
-)
+from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.program.verify import verify
@@ -93,8 +82,7 @@ class ONNXProgram:
         self.state: dict[str, torch.Tensor] | None = None
         self.file: Path | None = None
         self.export_facts = Facts()
-        self._session: onnxruntime.InferenceSession | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._loaded: LoadedModel | None = None
         self._origins: TranslationOrigins | None = None  # which functions translated the nodes, for verify()
 
     @property
@@ -225,10 +213,9 @@ class ONNXProgram:
                     f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.", id=MessageId.CALL_OF_PROGRAM
                 )
             inputs[name] = bind_input(buffers[name], tensor)
-        if self._session is None:
+        if self._loaded is None:
             self.initialize_inference_session()
-        with explain_runtime_errors(self._model, is_loaded=True):
-            results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
+        results = cast("LoadedModel", self._loaded).run(inputs)
         if self.state is not None:
             kinds = (value.metadata_props.get(metadata_keys.OUTPUT_KIND) for value in self._model.graph.outputs)
             written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
@@ -320,25 +307,20 @@ class ONNXProgram:
             initializer: creates the session from the bytes of the model, or from a path if the weights take more than
                 16 MiB. Use it to choose execution providers and session options.
         """
-        if initializer is new_session:
-            refuse_fallback(self._model)
         if not callable(initializer):
             raise ArgumentError(
                 f"initializer must be a function that returns a session, not {shown(initializer)}.",
                 id=MessageId.CALL_OF_PROGRAM,
             )
         self.release()
-        if is_loaded_from_file(self._model):
-            self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        with explain_runtime_errors(self._model, self._origins) if initializer is new_session else nullcontext():
-            self._session = initializer(loadable(self._model, Path(self._folder.name) if self._folder else None))
+        start = None if initializer is new_session else initializer
+        self._loaded = LoadedModel(self._model, start, origins=self._origins)
 
     def release(self) -> None:
         """Releases the loaded session and its temporary file. The next call loads the model again."""
-        self._session = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
 
     def save(
         self,

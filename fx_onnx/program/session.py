@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import io
 import tempfile
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +38,14 @@ from fx_onnx.core.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
 from fx_onnx.program.runtime_errors import explain_runtime_errors
+from fx_onnx.program.verification.fx_origin import TranslationOrigins
 
 if TYPE_CHECKING:
     import onnxruntime
 
 __all__ = [
-    "compute_values", "flatten_outputs", "is_loaded_from_file", "loadable",
-    "new_session", "refuse_fallback", "restore_structure", "run_session",
+    "LoadedModel", "compute_values", "flatten_outputs", "new_session", "refuse_fallback", "restore_structure",
+    "run_session",
 ]  # fmt: skip
 
 
@@ -89,15 +92,71 @@ def new_session(
     return onnxruntime.InferenceSession(model, sess_options=options, providers=wanted, disabled_optimizers=kept)
 
 
-def is_loaded_from_file(model: ir.Model) -> bool:
-    """Returns whether a session loads the model from a temporary file, which ONNX Runtime maps into memory."""
-    return save.parameter_bytes(model) > _FROM_FILE_BYTES
+class LoadedModel:
+    """A model that ONNX Runtime has loaded: from bytes, or from a temporary file if its weights are large.
+
+    As a context manager it releases the session and the file at the end.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        start: Callable[[str | bytes], onnxruntime.InferenceSession] | None = None,
+        *,
+        provider: str | None = None,
+        optimized: bool = True,
+        origins: TranslationOrigins | None = None,
+    ) -> None:
+        """Loads the model.
+
+        Args:
+            model: the model.
+            start: creates the session from the path or the bytes of the model; None is ``new_session``.
+            provider: as for ``new_session``.
+            optimized: as for ``new_session``.
+            origins: which functions translated the nodes, for the message of an error.
+
+        Raises:
+            ArgumentError: this ONNX Runtime does not have the provider, or the model calls operators of torch.
+            OnnxExporterError: ONNX Runtime cannot load the model.
+        """
+        if start is None:
+            refuse_fallback(model)
+        self._model = model
+        is_large = save.parameter_bytes(model) > _FROM_FILE_BYTES
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True) if is_large else None
+        if self._folder is not None:
+            weakref.finalize(self, self._folder.cleanup)
+        with explain_runtime_errors(model, origins) if start is None else nullcontext():
+            source = _loadable(model, self._folder and Path(self._folder.name))
+            self._session = new_session(source, provider, optimized=optimized) if start is None else start(source)
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Returns all outputs; see ``run_session``.
+
+        Raises:
+            OnnxExporterError: ONNX Runtime fails, or an output is not a tensor.
+        """
+        with explain_runtime_errors(self._model, is_loaded=True):
+            return run_session(self._session, inputs)
+
+    def __enter__(self) -> LoadedModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases the session, and then the file that it maps."""
+        del self._session
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
-def loadable(model: ir.Model, folder: Path | None) -> str | bytes:
-    """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
+def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
+    """Returns what a session loads: a path in the folder, or the bytes of the model without one."""
     with hide_progress():  # the bytes would be steps of the stage that loads the session
-        if folder is not None and is_loaded_from_file(model):
+        if folder is not None:
             path = folder / "model.onnx"
             save.save(model, path, external_data=True, durable=False)
             return str(path)
@@ -157,11 +216,8 @@ def compute_values(
     unique = dict.fromkeys(value_names)
     model.graph.outputs.clear()
     model.graph.outputs.extend(values[name] for name in unique)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with explain_runtime_errors(model):
-            session = new_session(loadable(model, Path(folder)))
-            found = dict(zip(unique, run_session(session, inputs), strict=True))
-        del session  # it maps a file in the folder, which is removed next
+    with LoadedModel(model) as loaded:
+        found = dict(zip(unique, loaded.run(inputs), strict=True))
     return tuple(found[name] for name in value_names)
 
 

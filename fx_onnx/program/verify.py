@@ -10,26 +10,22 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.core.arguments import check_flag, check_name, did_you_mean, shown
+from fx_onnx.core.arguments import check_flag, check_name, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.input_binding import call_arguments, input_names, wrong_structure
-from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, Sides
+from fx_onnx.program.input_binding import call_arguments, user_leaves
+from fx_onnx.program.verification.diagnosis import Diagnosis
+from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
 from fx_onnx.program.verification.kernel_limits import cache_limits
 from fx_onnx.program.verification.other_sizes import Resizer, Sizes
-from fx_onnx.program.verification.reference_runs import (
-    Program,
-    attempt,
-    pair_outputs,
-)
+from fx_onnx.program.verification.reference_runs import Program, Sample, Sides, attempt
 from fx_onnx.program.verification.repro import repro_of_model, repro_of_part
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance
 from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
 
 __all__ = ["Difference", "Verification", "check_model", "verify"]
@@ -131,12 +127,7 @@ def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwar
             id=MessageId.CALL_OF_PROGRAM,
         )
     if captured is not None and captured.call_spec.in_spec is not None:
-        try:
-            captured.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
-        except ValueError as error:
-            unknown = [name for name in kwargs if name not in input_names(captured)]
-            hints = (did_you_mean(name, ("rtol", "atol", "provider")) for name in unknown)
-            raise wrong_structure(captured, args, kwargs, next(filter(None, hints), "")) from error
+        user_leaves(captured, args, kwargs, options=("rtol", "atol", "provider"))
 
 
 def _failure_text(error: Exception) -> str:
@@ -166,36 +157,25 @@ class _Verifier:
         if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
             args, kwargs = resizer.arguments(fitted)
             self.skipped.append(_refused(resizer.label(resizer.sizes), resizer.label(fitted)))
-        found = self.sides.found(args, kwargs)
-        self.samples.append(self._sample(args, kwargs, self.sides.expected(args, kwargs), found))
+        self.samples.append(self.sides.sample(args, kwargs))
         if other_sizes and resizer is not None:
             self.skipped += [resizer.reason] if resizer.reason else []
             rounds = list(resizer.rounds())
             for done, candidates in enumerate(rounds, 1):
                 report_progress(done, len(rounds) + 1)
                 self._compare_sizes(resizer, candidates)
-            for finding, sizes in resizer.excluded(self.program.dims.conditions):
+            for finding, sizes in resizer.excluded():
                 self.skipped += filter(None, [self._compare_size(resizer, sizes, finding)])
         return self._result()
 
     def _resizer(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Resizer | None:
         """Returns what makes arguments of other sizes, if some are needed."""
-        exported, model = self.program.exported_program, self.program.model
+        exported, model, dims = self.program.exported_program, self.program.model, self.program.dims
         limits = cache_limits(model)
         if exported is None or not (other_sizes or limits):
             return None
-        return Resizer(exported, args, kwargs, model.graph.inputs, limits)
-
-    def _sample(
-        self,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        expected: tuple[list[Any], dict[str, Any]],
-        found: Sequence[torch.Tensor],
-        sizes: str = "",
-    ) -> Sample:
-        pairs = pair_outputs(self.program, *expected, found)
-        return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.sides.tolerance)), sizes)
+        told = dims.conditions if dims else None
+        return Resizer(exported, args, kwargs, model.graph.inputs, limits, told)
 
     def _compare_sizes(self, resizer: Resizer, candidates: Sequence[Sizes]) -> None:
         """Compares the first of some sizes that the module takes, or else each dim of the first sizes alone."""
@@ -220,7 +200,7 @@ class _Verifier:
             result = SizeResult(label, (), f"the ONNX program fails: {_failure_text(found)}", finding)
             (self.excluded if finding else self.failed).append(result)
             return ""
-        sample = self._sample(args, kwargs, expected, found, label)
+        sample = self.sides.sample(args, kwargs, label, expected, found)
         if finding:
             self.excluded.append(SizeResult(label, sample.outputs, finding=finding))
         else:
@@ -252,11 +232,9 @@ class _Verifier:
         part, comparison = diagnosis.part, diagnosis.comparison
         if part is not None and comparison is not None:
             return lambda folder: repro_of_part(folder, comparison, part, title, self.sides.provider)
-        return lambda folder: repro_of_model(
-            folder, self.program, sample.args, sample.kwargs, sample.pairs, sample.outputs, title, self.sides.provider
-        )
+        return lambda folder: repro_of_model(folder, self.sides, sample, title)
 
     def _values(self, sample: Sample) -> tuple[Difference, ...]:
         """Returns the difference of each value that the model computes for an FX node."""
-        found = self.sides.parts(sample)
+        found = PartComparison(self.sides, sample.args, sample.kwargs)
         return tuple(replace(each.difference, module=origin_of(each.part.node, (), None).module) for each in found)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import copy
 import enum
-import functools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import onnxruntime
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning, no_effect
 from fx_onnx.core.export_modes import TrainingMode
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.user_outputs import result_specs
 from fx_onnx.export import export
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.session import new_session
-from fx_onnx.program.verification.reference_runs import output_pairs
-from fx_onnx.program.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair, compare
-from fx_onnx.program.verify import verify as find_cause
+from fx_onnx.program.verification.diagnosis import Diagnosis
+from fx_onnx.program.verification.reference_runs import Sides
+from fx_onnx.program.verification.tensor_comparison import TORCH_ONNX, Tolerance
 
 __all__ = ["OnnxBackend", "VerificationOptions", "check_outputs", "verify"]
 
@@ -121,13 +120,16 @@ def verify(
         model, args, kwargs=kwargs, input_names=input_names, output_names=output_names, dynamic_axes=dynamic_axes,
         opset_version=opset_version, verbose=verbose, training=training, do_constant_folding=do_constant_folding,
     )  # fmt: skip
+    if not options.ignore_none and _returns_none(program):
+        raise AssertionError("The module returns None, which the ONNX program cannot return.")
     for given in (args, *(additional_test_inputs or ())):
         positional, named = call_arguments(given, kwargs if given is args else None)
-        try:
-            check_outputs(program, module, positional, named, options)
-        except AssertionError as error:
-            cause = find_cause(program, positional, named, module=module, other_sizes=False).cause
-            raise AssertionError(f"{error}\n{cause}" if cause is not None else str(error)) from None
+        check_outputs(program, module, positional, named, options, finds_cause=True)
+
+
+def _returns_none(program: ONNXProgram) -> bool:
+    found = [spec.arg for spec in result_specs(cast("ExportedProgram", program.exported_program))]
+    return any(isinstance(each, ConstantArgument) and each.value is None for each in found)
 
 
 def _log_without_effect(
@@ -152,6 +154,8 @@ def check_outputs(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: VerificationOptions,
+    *,
+    finds_cause: bool = False,
 ) -> None:
     """Compares the outputs of a program with those of a module.
 
@@ -161,48 +165,23 @@ def check_outputs(
         args: the positional arguments.
         kwargs: the keyword arguments.
         options: how to compare.
+        finds_cause: whether the message tells why they differ.
 
     Raises:
         AssertionError: they differ.
         ArgumentError: this ONNX Runtime does not have the backend.
     """
-    run = program.call_reference
-    if options.backend is not OnnxBackend.REFERENCE:
-        program.initialize_inference_session(functools.partial(_session, options.backend))
-        run = program.__call__
-    results: list[Any] = []
-
-    def observed(*args: Any, **kwargs: Any) -> Any:
-        results.append(module(*args, **kwargs))
-        return results[-1]
-
-    for name, expected, found in output_pairs(program, args, kwargs, observed, run):
-        _check_value(name, expected, found, options)
-    if not options.ignore_none and None in pytree.tree_leaves(results):
-        raise AssertionError("The module returns None, which the ONNX program cannot return.")
-
-
-def _session(backend: OnnxBackend, model: str | bytes) -> onnxruntime.InferenceSession:
-    """Returns a session that runs on one provider only."""
-    if backend.value not in onnxruntime.get_available_providers():
-        raise ArgumentError(
-            f"This ONNX Runtime has no {backend.value}; install the package that has it.", id=MessageId.PROVIDER
-        )
-    session = new_session(model)
-    session.set_providers([backend.value])
-    return session
-
-
-def _check_value(name: str, expected: Any, found: torch.Tensor, options: VerificationOptions) -> None:
-    """Raises AssertionError if two values differ by more than the options allow."""
-    expected, found = as_pair(torch.as_tensor(expected), found)
-    if not options.check_shape:
-        expected, found = torch.broadcast_tensors(expected, found)
-    tolerance = Tolerance(options.rtol, options.atol, by_element=True, check_dtype=options.check_dtype)
-    difference = compare(name, expected, found, tolerance)
-    if difference.ok:
-        return
-    part, different = options.acceptable_error_percentage, difference.outliers / max(1, expected.numel())
-    if part is None or different > part or found.shape != expected.shape:
-        raise AssertionError(f"The output {name!r} differs: {difference.problem}.")
-    warnings.warn(f"{different:.2%} of the output {name!r} differ, which is allowed.", OnnxExporterWarning, 2)
+    uses_reference = options.backend is OnnxBackend.REFERENCE
+    tolerance = Tolerance(
+        options.rtol, options.atol, True, options.check_dtype, options.check_shape, options.acceptable_error_percentage
+    )
+    provider, run = (None, program.call_reference) if uses_reference else (options.backend.value, None)
+    sides = Sides(program, module, tolerance, provider, run)
+    sample = sides.sample(args, kwargs)
+    if (wrong := next((each for each in sample.outputs if not each.ok), None)) is not None:
+        cause = Diagnosis(sides, program._origins).run(sample)[1] if finds_cause else None
+        text = f"The output {wrong.name!r} differs: {wrong.problem}."
+        raise AssertionError(f"{text}\n{cause}" if cause is not None else text)
+    for each in (each for each in sample.outputs if each.outliers):
+        part = each.outliers / math.prod(each.shape)
+        warnings.warn(f"{part:.2%} of the output {each.name!r} differ, which is allowed.", OnnxExporterWarning, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verification.fx_slices import executed
-from fx_onnx.program.verification.reference_runs import lifted_arguments, output_pairs
+from fx_onnx.program.verification.reference_runs import Pair, Sides, lifted_arguments
 from fx_onnx.program.verification.tensor_comparison import as_pair, distances, largest
 
 __all__ = ["VerificationInfo", "verify_onnx_program"]
@@ -119,15 +119,15 @@ def verify_onnx_program(
         args, kwargs = exported.example_inputs
     positional, named = call_arguments(args or (), kwargs)
     if not compare_intermediates:
-        pairs = output_pairs(onnx_program, positional, named, exported.module())
-        return [VerificationInfo.from_tensors(*pair) for pair in pairs]
-
-    return [VerificationInfo.from_tensors(*pair) for pair in _value_pairs(onnx_program, exported, positional, named)]
+        pairs: Iterable[Pair] = Sides(onnx_program).sample(positional, named).pairs
+    else:
+        pairs = _value_pairs(onnx_program, exported, positional, named)
+    return [VerificationInfo.from_tensors(*pair) for pair in pairs]
 
 
 def _value_pairs(
     program: ONNXProgram, exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, torch.Tensor]]:
+) -> Iterator[Pair]:
     """Yields the name and both values of each FX node that the ONNX program computes too, in the order of execution."""
     computed = {node.name for node in exported.graph.nodes if node.op == "call_function"}
     results = [value for node in program.model.graph for value in node.outputs if value.name]

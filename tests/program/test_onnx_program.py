@@ -232,7 +232,7 @@ def test_optimize_replaces_the_model(program, monkeypatch):
     before = program.model
     program.optimize()
     assert program.model is not before
-    assert program._session is None
+    assert program._loaded is None
 
 
 # Weights

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.verification.fx_slices import attributes_of, executed
+from fx_onnx.program.verification.fx_slices import executed, graph_module
 from fx_onnx.program.verification.reference_runs import copied, lifted_arguments
 from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare
 
@@ -60,7 +59,7 @@ def first_uncaptured(
         kwargs: the keyword arguments.
         tolerance: the allowed difference.
     """
-    graph = GraphModule(attributes_of(program, program.graph), program.graph)
+    graph = graph_module(program)
     done = 0
     while True:
         calls = _calls(module, args, kwargs, done)

@@ -15,114 +15,28 @@ An output that differs is *inaccurate in eager*, which is no error, only if all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import first_line
 from fx_onnx.program.verification.captured_modules import first_uncaptured
-from fx_onnx.program.verification.first_difference import (
-    ComparedPart,
-    PartComparison,
-    inaccurate_in_eager,
-)
+from fx_onnx.program.verification.first_difference import ComparedPart, PartComparison, inaccurate_in_eager
 from fx_onnx.program.verification.fx_origin import TranslationOrigins, origin_of
-from fx_onnx.program.verification.reference_runs import (
-    Pair,
-    Program,
-    attempt,
-    copied,
-    expected_outputs,
-    named_outputs,
-    onnx_runner,
-)
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of, errors_in_double
+from fx_onnx.program.verification.fx_slices import functional_program
+from fx_onnx.program.verification.reference_runs import Sample, Sides, attempt, onnx_runner
+from fx_onnx.program.verification.tensor_comparison import Difference, errors_in_double
 from fx_onnx.program.verification.verification_result import Cause
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 ERROR_FACTOR = 2
 """Where no part is wrong, the errors of both sides are due to rounding, and either may be the larger by chance."""
 
-__all__ = ["Diagnosis", "Sample", "Sides", "part_cause"]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The arguments of one comparison and its results.
-
-    Attributes:
-        args: the positional arguments.
-        kwargs: the keyword arguments.
-        pairs: the outputs of both sides.
-        outputs: their differences.
-        sizes: the sizes of the dims as text; empty for the given arguments.
-    """
-
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    pairs: Sequence[Pair]
-    outputs: tuple[Difference, ...]
-    sizes: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if all outputs agree."""
-        return all(output.ok for output in self.outputs)
-
-
-class Sides:
-    """A program and a module, which run on the same arguments.
-
-    Attributes:
-        program: the ONNX program.
-        module: the module to compare with.
-        tolerance: the allowed differences.
-        provider: the execution provider.
-    """
-
-    def __init__(
-        self, program: Program, module: Callable[..., Any] | None, tolerance: Tolerance, provider: str | None
-    ) -> None:
-        self.program, self.tolerance, self.provider = program, tolerance, provider
-        self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
-        self.onnx = onnx_runner(program, provider)
-
-    @cached_property
-    def captured(self) -> Callable[..., Any] | None:
-        """The captured program as a module; None if the program has none."""
-        return None if self.program.exported_program is None else self.program.exported_program.module()
-
-    def expected(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], module: Callable[..., Any] | None = None
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Returns the results of a module and the new values of what it writes; None is the module to compare with."""
-        return expected_outputs(self.program.exported_program, args, kwargs, module or self.module)
-
-    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """Returns the outputs of the program."""
-        return self.onnx(*copied(args), **copied(kwargs))
-
-    def parts(self, sample: Sample) -> PartComparison:
-        """Returns the comparison of each part of the model, on the arguments of a sample."""
-        exported = cast("ExportedProgram", self.program.exported_program)
-        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
-        return PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
-
-    def agrees(self, sample: Sample, named: Mapping[str, Any]) -> bool:
-        """Returns whether other outputs, by name, agree with the module's in a sample."""
-        return all(difference.ok for difference in self.differences(sample, named))
-
-    def differences(self, sample: Sample, named: Mapping[str, Any]) -> list[Difference]:
-        """Returns the differences of other outputs, by name, from the module's in a sample."""
-        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
-        return differences_of(pairs, self.tolerance)
-
-    def results_of(self, sample: Sample, module: Callable[..., Any]) -> dict[str, Any]:
-        """Returns the results of another module on the arguments of a sample, by the names of the outputs."""
-        return named_outputs(self.program, *self.expected(sample.args, sample.kwargs, module))
+__all__ = ["Diagnosis", "part_cause"]
 
 
 @dataclass
@@ -167,7 +81,7 @@ class Diagnosis:
         """Returns whether a second run of the module, with other random numbers, gives other results."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch.initial_seed() + 1)
-            return not self.sides.agrees(sample, self.sides.results_of(sample, self.sides.module))
+            return not self._agrees(sample, self.sides.results_of(sample, self.sides.module))
 
     def _capture_cause(self, sample: Sample, captured: Sequence[Difference]) -> Cause:
         """Returns the cause that torch.export's program differs from the module, with the module where it begins."""
@@ -176,11 +90,14 @@ class Diagnosis:
             f"the program that torch.export captured differs from the module: {worst.name!r}: {worst.problem}; the "
             "translation to ONNX is not the cause"
         )
-        user, tolerance = self.sides.module, self.sides.tolerance
-        if not isinstance(user, torch.nn.Module):
-            return Cause("capture", text, difference=worst)
-        program = self.sides.parts(sample).program
-        found = attempt(lambda: first_uncaptured(user, program, sample.args, sample.kwargs, tolerance))
+        user, exported = self.sides.module, cast("ExportedProgram", self.sides.program.exported_program)
+        found = attempt(
+            lambda: (
+                first_uncaptured(user, functional_program(exported), sample.args, sample.kwargs, self.sides.tolerance)
+                if isinstance(user, torch.nn.Module)
+                else None
+            )
+        )
         if found is None or isinstance(found, Exception):  # a failed search must not hide the difference
             return Cause("capture", text, difference=worst)
         by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
@@ -191,7 +108,7 @@ class Diagnosis:
     # The parts of the ONNX model
 
     def _compare_parts(self, sample: Sample) -> tuple[Sample, Cause | None]:
-        comparison = self.comparison = self.sides.parts(sample)
+        comparison = self.comparison = PartComparison(self.sides, sample.args, sample.kwargs)
         largest: ComparedPart | None = None
         for compared in comparison:
             if not compared.difference.ok:
@@ -199,7 +116,7 @@ class Diagnosis:
                 return sample, part_cause(compared, self.origins, sample.sizes)
             if largest is None or compared.difference.max_rel > largest.difference.max_rel:
                 largest = compared
-        if not self.sides.agrees(sample, comparison.named_results()):
+        if not self._agrees(sample, comparison.named_results()):
             text = (
                 "the captured program differs from the module if its writes in place are replaced by new values; the "
                 "ONNX model cannot write to arguments that share memory"
@@ -216,12 +133,13 @@ class Diagnosis:
 
     def _agrees_unoptimized(self, sample: Sample) -> bool:
         """Returns whether the results agree if ONNX Runtime does not optimize the graph."""
-        program = self.sides.program
-        run = onnx_runner(program, self.sides.provider, optimized=False)
-        found = run(*copied(tuple(sample.args)), **copied(dict(sample.kwargs)))
-        return self.sides.agrees(
-            sample, dict(zip((str(value.name) for value in program.model.graph.outputs), found, strict=True))
-        )
+        sides = self.sides
+        run = onnx_runner(sides.program, sides.provider, optimized=False)
+        return Sides(sides.program, sides.module, sides.tolerance, run=run).sample(sample.args, sample.kwargs).ok
+
+    def _agrees(self, sample: Sample, named: Mapping[str, Any]) -> bool:
+        """Returns whether other outputs, by name, agree with the module's in a sample."""
+        return all(difference.ok for difference in self.sides.differences(sample, named))
 
 
 def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
@@ -258,7 +176,6 @@ def part_cause(compared: ComparedPart, origins: TranslationOrigins | None, sizes
 def _rounding_cause(
     comparison: PartComparison, largest: ComparedPart | None, origins: TranslationOrigins | None
 ) -> Cause:
-    text = "no value differs if it is computed from PyTorch's values, so small differences add up"
     if comparison.failures:
         name, reason = next(iter(comparison.failures.items()))
         text = (

@@ -10,8 +10,9 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fx_onnx.core.torch_private import pytree
+from fx_onnx.program.verification.reference_runs import attempt
 
-__all__ = ["run_in_double", "widened_module"]
+__all__ = ["value_in_double"]
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -39,21 +40,21 @@ class _DoubleInterpreter(Interpreter):
         return super().call_function(target, _widened(args), _widened(kwargs))
 
 
-def run_in_double(module: GraphModule, arguments: Sequence[Any]) -> Any:
-    """Returns the results of an FX graph in float64.
+def value_in_double(module: GraphModule, arguments: Sequence[Any]) -> Any:
+    """Returns the results of an FX graph in float64; None if it cannot run so.
+
+    An operator may lack a kernel for float64, or the graph may depend on the dtypes of its values.
 
     Args:
-        module: the graph, as ``widened_module`` returns it.
+        module: the graph, which does not change.
         arguments: the values of the placeholders.
-
-    Raises:
-        Exception: an operator has no kernel for float64, or the graph depends on the dtypes of its values.
     """
     with torch.no_grad():
-        return _DoubleInterpreter(module).run(*arguments)
+        found = attempt(lambda: _DoubleInterpreter(_widened_module(module)).run(*arguments))
+    return None if isinstance(found, Exception) else found
 
 
-def widened_module(module: GraphModule) -> GraphModule:
+def _widened_module(module: GraphModule) -> GraphModule:
     """Returns a copy of a graph module, also of its bodies, whose dtype arguments are the wide dtypes."""
     tensors: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     found: GraphModule = copy.deepcopy(module, tensors)

@@ -8,26 +8,27 @@ one group of nodes at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import onnx_ir as ir
 import torch
-from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.errors import first_line
 from fx_onnx.core.progress import report_progress
 from fx_onnx.program.input_binding import bind
-from fx_onnx.program.verification.double_precision import run_in_double, widened_module
-from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
+from fx_onnx.program.verification.double_precision import value_in_double
+from fx_onnx.program.verification.fx_slices import executed, functional_program, graph_module, slice_to
 from fx_onnx.program.verification.model_parts import ModelParts, Part, value_bytes
-from fx_onnx.program.verification.reference_runs import attempt, lifted_arguments
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare, errors_in_double
+from fx_onnx.program.verification.reference_runs import Sides, attempt, lifted_arguments
+from fx_onnx.program.verification.tensor_comparison import Difference, compare, errors_in_double
 
-__all__ = ["GROUP_BYTES", "ComparedPart", "PartComparison", "inaccurate_in_eager", "value_in_double"]
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+__all__ = ["GROUP_BYTES", "ComparedPart", "PartComparison", "inaccurate_in_eager"]
 
 GROUP_BYTES = 256 * 1024**2
 """The size of the values, and of the weights, that are compared at once. Both sides hold this much."""
@@ -64,21 +65,14 @@ class PartComparison:
         failures: why the nodes of a part could not run alone, by the name of the value.
     """
 
-    def __init__(
-        self,
-        model: ir.Model,
-        exported: ExportedProgram,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        tolerance: Tolerance,
-        provider: str | None = None,
-    ) -> None:
+    def __init__(self, sides: Sides, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        exported = cast("ExportedProgram", sides.program.exported_program)
         self.program: AtenProgram = functional_program(exported)
-        self.parts = ModelParts(model, self.program, provider)
+        self.parts = ModelParts(sides.program.model, self.program, sides.provider)
         self.results: list[Any] = []
         self.failures: dict[str, str] = {}
-        self._tolerance = tolerance
-        self._inputs: dict[str, Any] = dict(bind(model.graph, exported, tuple(args), kwargs))
+        self._tolerance = sides.tolerance
+        self._inputs: dict[str, Any] = dict(bind(sides.program.model.graph, exported, tuple(args), dict(kwargs)))
         self._arguments = lifted_arguments(self.program.exported_program, args, kwargs)
         placeholders = self.program.graph.find_nodes(op="placeholder", sort=True)
         self._placeholders = dict(zip(placeholders, self._arguments, strict=True))
@@ -91,21 +85,19 @@ class PartComparison:
 
     def named_results(self) -> dict[str, Any]:
         """Returns what the program returned, by the names of the outputs of the model; empty if they do not match."""
-        results = [each for each in self.results if each is not None]
-        return dict(zip(self.parts.output_names, results, strict=True)) if self._matches(results) else {}
+        return self._named(self.results)
 
     def exact_results(self) -> dict[str, Any]:
         """Returns what the program returns in float64; empty if it cannot run so."""
-        module = GraphModule(attributes_of(self.program, self.program.graph), self.program.graph)
-        results = [each for each in value_in_double(module, self._arguments) or () if each is not None]
-        return dict(zip(self.parts.output_names, results, strict=True)) if self._matches(results) else {}
+        return self._named(value_in_double(graph_module(self.program), self._arguments) or ())
 
-    def _matches(self, results: Sequence[Any]) -> bool:
-        return len(results) == len(self.parts.output_names)
+    def _named(self, results: Sequence[Any]) -> dict[str, Any]:
+        found, names = [each for each in results if each is not None], self.parts.output_names
+        return dict(zip(names, found, strict=True)) if len(found) == len(names) else {}
 
     def __iter__(self) -> Iterator[ComparedPart]:
         """Yields the comparison of each part, in groups in the order of execution."""
-        module = GraphModule(attributes_of(self.program, self.program.graph), self.program.graph)
+        module = graph_module(self.program)
         parts = {part.node: part for part in self.parts.parts}
         readers = Counter(read.name for part in self.parts.parts for read in part.reads)
         values: dict[str, Any] = {}
@@ -182,12 +174,6 @@ def _forget(done: Sequence[Part], values: dict[str, Any], readers: Counter[str])
     for name in names:
         if readers[name] <= 0:
             values.pop(name, None)
-
-
-def value_in_double(module: GraphModule, arguments: Sequence[Any]) -> Any:
-    """Returns the result of a graph in float64; None if it cannot run so."""
-    found = attempt(lambda: run_in_double(widened_module(module), arguments))
-    return None if isinstance(found, Exception) else found  # an operator may lack a kernel for float64
 
 
 def inaccurate_in_eager(difference: Difference, error_of_eager: float, error_of_onnx: float) -> Difference:

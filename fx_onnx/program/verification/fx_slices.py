@@ -16,7 +16,7 @@ from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import unset_fake_temporarily
 
-__all__ = ["attributes_of", "executed", "functional_program", "slice_to"]
+__all__ = ["attributes_of", "executed", "functional_program", "graph_module", "slice_to"]
 
 _LOOPS = (torch.ops.higher_order.while_loop, torch.ops.higher_order.while_loop_stack_output)
 
@@ -31,6 +31,11 @@ def functional_program(exported: torch.export.ExportedProgram) -> AtenProgram:
     """
     with CAPTURE_LOCK, unset_fake_temporarily(), autocast_disabled():
         return functionalize(lower_autocast(lower_vmap(AtenProgram.captured(exported))))
+
+
+def graph_module(program: AtenProgram) -> GraphModule:
+    """Returns the main graph of a program as a module."""
+    return GraphModule(attributes_of(program, program.graph), program.graph)
 
 
 def attributes_of(program: AtenProgram, graph: Graph) -> dict[str, Any]:

@@ -7,10 +7,8 @@ not reach another part, and rounding differences do not add up.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -21,7 +19,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.passes.traversal import all_nodes
-from fx_onnx.program.session import loadable, new_session, run_session
+from fx_onnx.program.session import LoadedModel
 
 __all__ = ["GIVEN", "ModelParts", "Part", "value_bytes"]
 
@@ -124,11 +122,8 @@ class ModelParts:
         """
         model = self.extract(parts)
         inputs = {str(value.name): _as_input(value, values) for value in model.graph.inputs}
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            session = new_session(loadable(model, Path(folder)), self._provider)
-            results = run_session(session, inputs)
-            del session  # it maps a file in the folder, which is removed next
-        return list(results)
+        with LoadedModel(model, provider=self._provider) as loaded:
+            return list(loaded.run(inputs))
 
     def extract(self, parts: Sequence[Part]) -> ir.Model:
         """Returns the parts as a model, whose inputs are named ``<value>.given`` or as in the whole graph."""

@@ -1,9 +1,9 @@
 """Arguments of other sizes for the dynamic dims of a program, made from the values of given arguments.
 
 A dim gets two other sizes: a larger and a smaller one, or two larger ones if it cannot be smaller. They lie in the
-range of the dim, and all guards of the capture are true for them. All dims change at once, each by another amount, so
-that a size that takes the place of another one is found too. Where the model refuses these sizes, multiples and halves
-are tried, and then each dim alone. A size that a finding of the export excludes is tried too.
+range of the dim, and all conditions that the export has told are true for them. All dims change at once, each by
+another amount, so that a size that takes the place of another one is found too. Where the model refuses these sizes,
+multiples and halves are tried, and then each dim alone. A size that a finding of the export excludes is tried too.
 """
 
 from __future__ import annotations
@@ -64,8 +64,13 @@ class Resizer:
         kwargs: Mapping[str, Any],
         inputs: Sequence[ir.Value] = (),
         limits: Sequence[CacheLimit] = (),
+        conditions: Sequence[SizeCondition] | None = None,
     ) -> None:
-        """Reads the sizes of the arguments. The dims have the names that they have in the inputs of the ONNX model."""
+        """Reads the sizes of the arguments. The dims have the names that they have in the inputs of the ONNX model.
+
+        ``conditions`` are those that the export has told; None takes the guards of the capture for them. The export may
+        have dropped a guard, so its sizes are tried.
+        """
         self._spec = exported.call_spec.in_spec
         self._leaves = user_leaves(exported, args, kwargs)
         self._shapes, shape_env = _symbolic_shapes(exported)
@@ -81,11 +86,14 @@ class Resizer:
                     self.sizes.setdefault(dim, int(size))
                     own = f"{name}.shape[{axis}]" if isinstance(leaf, torch.Tensor) else name
                     labels.setdefault(dim, named.get(dim, own))
-        self._guards = [shape_env.replace(guard.expr) for guard in shape_env.guards] if shape_env is not None else []
         self._dims = [
             _Dim(symbol, labels[symbol], size, *_range(exported.range_constraints.get(symbol)))
             for symbol, size in self.sizes.items()
         ]
+        self._names = {**self._symbols, **{label: symbol for symbol, label in labels.items()}}
+        self._conditions = [each for each in conditions or () if self._names.keys() >= set(each.dims)]
+        guards = shape_env.guards if shape_env is not None and conditions is None else ()
+        self._guards = [shape_env.replace(guard.expr) for guard in guards]
         self.reason = self._refusal()
 
     def _refusal(self) -> str:
@@ -105,37 +113,32 @@ class Resizer:
             if candidates:
                 yield [sizes for n, sizes in enumerate(candidates) if sizes not in candidates[:n]]
 
-    def excluded(self, conditions: Sequence[SizeCondition]) -> Iterator[tuple[str, Sizes]]:
+    def excluded(self) -> Iterator[tuple[str, Sizes]]:
         """Yields each finding with sizes for which it is false, close to those of the arguments.
 
         All bounds are true for them, and so are all other findings where that is possible. A finding that is false for
         the sizes of an earlier one is left out.
         """
         tried: list[dict[str, int]] = []
-        symbols = {**self._symbols, **{dim.label: dim.symbol for dim in self._dims}}
-        known = [each for each in conditions if symbols.keys() >= set(each.dims)] if not self.reason else []
-        given = {name: self.sizes[symbol] for name, symbol in symbols.items() if symbol in self.sizes}
-        for finding in (each for each in known if each.kind == "finding"):
+        bounds, findings = ([each for each in self._conditions if each.kind == kind] for kind in ("bound", "finding"))
+        given = {name: self.sizes[symbol] for name, symbol in self._names.items() if symbol in self.sizes}
+        for finding in findings if not self.reason else ():
             if any(not finding.holds(sizes) for sizes in tried):
                 continue
-            candidates = [sizes for sizes in _around(given, finding) if self._excludes(sizes, symbols, finding, known)]
+            candidates = [
+                sizes
+                for sizes in _around(given, finding)
+                if not finding.holds(sizes) and all(bound.holds(sizes) for bound in bounds) and self._runs(sizes)
+            ]
             if candidates:
-                best = min(candidates, key=lambda sizes: sum(not each.holds(sizes) for each in known))
+                best = min(candidates, key=lambda sizes: sum(not each.holds(sizes) for each in findings))
                 tried.append(best)
-                yield finding.condition, {symbols[name]: size for name, size in best.items()}
+                yield finding.condition, {self._names[name]: size for name, size in best.items()}
 
-    def _excludes(
-        self,
-        sizes: Mapping[str, int],
-        symbols: Mapping[str, sympy.Symbol],
-        finding: SizeCondition,
-        known: Sequence[SizeCondition],
-    ) -> bool:
-        """Returns whether only findings, among them this one, are false for sizes that arguments can have."""
-        found = {symbols[name]: size for name, size in sizes.items()}
-        if finding.holds(sizes) or not (self._run(found) and self._possible(found)):
-            return False
-        return all(each.holds(sizes) for each in known if each.kind == "bound")
+    def _runs(self, sizes: Mapping[str, int]) -> bool:
+        """Returns whether arguments can have these sizes of named dims, and all kernels take them."""
+        found = {self._names[name]: size for name, size in sizes.items()}
+        return self._run(found) and self._possible(found)
 
     def single(self, sizes: Sizes) -> Iterator[Sizes]:
         """Yields sizes in which only one dim differs from the given arguments, and is as in ``sizes``."""
@@ -209,9 +212,11 @@ class Resizer:
         return sizes if self._allowed(sizes) else None
 
     def _allowed(self, sizes: Sizes) -> bool:
-        """Returns whether no guard is false for the sizes, and no dim that they determine is negative."""
+        """Returns whether the conditions are true for the sizes, and no dim that they determine is negative."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-        return self._possible(sizes) and not any(is_false(guard, values) for guard in self._guards)
+        named = {name: sizes[symbol] for name, symbol in self._names.items() if symbol in sizes}
+        holds = all(each.holds(named) for each in self._conditions) and self._possible(sizes)
+        return holds and not any(is_false(guard, values) for guard in self._guards)
 
     def _possible(self, sizes: Sizes) -> bool:
         """Returns whether every dim that the sizes determine is an integer that is not negative."""

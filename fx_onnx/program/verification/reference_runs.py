@@ -1,15 +1,17 @@
-"""Runs the ONNX program and the PyTorch module on copies of the same arguments, and pairs their results."""
+"""Runs the ONNX program and the PyTorch module side by side: on copies of the same arguments, with paired results.
+
+Everything that compares a program with a module runs them here: ``verify``, the search for the cause of a difference,
+and the functions of ``torch.onnx.verification``.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
-import tempfile
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import onnx_ir as ir
@@ -24,34 +26,29 @@ from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.user_outputs import result_specs
 from fx_onnx.core.weights import has_storage
-from fx_onnx.program.input_binding import bind, wrong_structure
-from fx_onnx.program.runtime_errors import explain_runtime_errors
-from fx_onnx.program.session import (
-    flatten_outputs,
-    loadable,
-    new_session,
-    refuse_fallback,
-    run_session,
-)
+from fx_onnx.program.input_binding import bind, user_inputs, user_leaves
+from fx_onnx.program.session import LoadedModel, flatten_outputs
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, differences_of
 
 __all__ = [
     "Pair",
     "Program",
+    "Sample",
+    "Sides",
     "attempt",
     "copied",
     "expected_outputs",
     "lifted_arguments",
-    "named_outputs",
     "onnx_runner",
-    "output_pairs",
-    "pair_outputs",
-    "user_leaves",
 ]
 
 Result = TypeVar("Result")
 
 Pair = tuple[str, Any, torch.Tensor]
 """The name of an output, the value of the module and the value of the program."""
+
+Outputs = tuple[list[Any], dict[str, Any]]
+"""The results of a module, and the new values of its arguments and buffers by name."""
 
 
 class Program(Protocol):
@@ -69,40 +66,118 @@ class Program(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]: ...
 
-    def compute_values(
-        self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> tuple[torch.Tensor, ...]: ...
 
+@dataclass(frozen=True)
+class Sample:
+    """The arguments of one comparison and its results.
 
-def output_pairs(
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    module: Callable[..., Any],
-    run: Callable[..., tuple[torch.Tensor, ...]] | None = None,
-) -> list[Pair]:
-    """Returns the name, the value of the module and the value of the program of each output.
-
-    The new values of buffers and arguments come after the results of the module, as among the outputs of the program.
-
-    Args:
-        program: as for verify().
-        args: as for verify().
-        kwargs: as for verify().
-        module: as for verify().
-        run: computes the outputs of the program; None calls the program.
-
-    Raises:
-        VerificationError: the program returns fewer outputs than the module.
+    Attributes:
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        pairs: the outputs of both sides.
+        outputs: their differences.
+        sizes: the sizes of the dims as text; empty for the given arguments.
     """
-    found = (run or program)(*copied(args), **copied(kwargs))
-    results, state = expected_outputs(program.exported_program, args, kwargs, module)
-    return pair_outputs(program, results, state, found)
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    pairs: Sequence[Pair]
+    outputs: tuple[Difference, ...]
+    sizes: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if all outputs agree."""
+        return all(output.ok for output in self.outputs)
+
+
+class Sides:
+    """A program and a module, which run on the same arguments.
+
+    Attributes:
+        program: the ONNX program.
+        module: the module to compare with.
+        tolerance: the allowed differences.
+        provider: the execution provider.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        module: Callable[..., Any] | None = None,
+        tolerance: Tolerance | None = None,
+        provider: str | None = None,
+        run: Callable[..., tuple[torch.Tensor, ...]] | None = None,
+    ) -> None:
+        """Takes a program and a module; None is the module of the captured program.
+
+        ``run`` computes the outputs of the program; None is ONNX Runtime with the provider.
+        """
+        self.program, self.tolerance, self.provider = program, tolerance or Tolerance(), provider
+        self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
+        self._run = run or onnx_runner(program, provider)
+
+    @functools.cached_property
+    def captured(self) -> Callable[..., Any] | None:
+        """The captured program as a module; None if the program has none."""
+        return None if self.program.exported_program is None else self.program.exported_program.module()
+
+    def sample(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        sizes: str = "",
+        expected: Outputs | None = None,
+        found: Sequence[torch.Tensor] | None = None,
+    ) -> Sample:
+        """Compares the outputs of both sides, which run unless their outputs are given.
+
+        Raises:
+            VerificationError: the program returns fewer outputs than the module.
+        """
+        found = self.found(args, kwargs) if found is None else found
+        results, state = expected or self.expected(args, kwargs)
+        if len(results) > len(found):
+            raise VerificationError(f"The module returns {len(results)} values, the ONNX program {len(found)}.")
+        named = self._named(results, state)
+        names = [str(value.name) for value in self.program.model.graph.outputs]
+        pairs = [(name, named[name], value) for name, value in zip(names, found, strict=False) if name in named]
+        return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.tolerance)), sizes)
+
+    def expected(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], module: Callable[..., Any] | None = None
+    ) -> Outputs:
+        """Returns the results of a module and the new values of what it writes; None is the module to compare with."""
+        return expected_outputs(self.program.exported_program, args, kwargs, module or self.module)
+
+    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Returns the outputs of the program."""
+        return self._run(*copied(args), **copied(kwargs))
+
+    def differences(self, sample: Sample, named: Mapping[str, Any]) -> list[Difference]:
+        """Returns the differences of other outputs, by name, from the module's in a sample."""
+        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
+        return differences_of(pairs, self.tolerance)
+
+    def results_of(self, sample: Sample, module: Callable[..., Any]) -> dict[str, Any]:
+        """Returns the results of another module on the arguments of a sample, by the names of the outputs."""
+        return self._named(*self.expected(sample.args, sample.kwargs, module))
+
+    def _named(self, results: Sequence[Any], state: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the results and the new values of a module by the names of the outputs of the program."""
+        outputs = self.program.model.graph.outputs
+        named = {str(value.name): result for value, result in zip(outputs, results, strict=False)}
+        # The graph returns the new values of buffers and inputs after the user's outputs.
+        for value in outputs[len(results) :]:
+            target = value.metadata_props.get(OUTPUT_TARGET, "")
+            if target in state:
+                named[str(value.name)] = state[target]
+        return named
 
 
 def expected_outputs(
     exported: ExportedProgram | None, args: Sequence[Any], kwargs: Mapping[str, Any], module: Callable[..., Any]
-) -> tuple[list[Any], dict[str, Any]]:
+) -> Outputs:
     """Returns the results of the module, and the new values of its arguments and buffers by name.
 
     Raises:
@@ -122,33 +197,6 @@ def expected_outputs(
     return flatten_outputs(exported, result), state
 
 
-def pair_outputs(
-    program: Program, results: Sequence[Any], state: Mapping[str, Any], found: Sequence[torch.Tensor]
-) -> list[Pair]:
-    """Returns the pairs of the module's results and new values with the outputs of the program.
-
-    Raises:
-        VerificationError: the program returns fewer outputs than the module.
-    """
-    if len(results) > len(found):
-        raise VerificationError(f"The module returns {len(results)} values, the ONNX program {len(found)}.")
-    named = named_outputs(program, results, state)
-    names = [str(value.name) for value in program.model.graph.outputs]
-    return [(name, named[name], value) for name, value in zip(names, found, strict=False) if name in named]
-
-
-def named_outputs(program: Program, results: Sequence[Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the results and the new values of a module by the names of the outputs of the program."""
-    outputs = program.model.graph.outputs
-    named = {str(value.name): result for value, result in zip(outputs, results, strict=False)}
-    # The graph returns the new values of buffers and inputs after the user's outputs.
-    for value in outputs[len(results) :]:
-        target = value.metadata_props.get(OUTPUT_TARGET, "")
-        if target in state:
-            named[str(value.name)] = state[target]
-    return named
-
-
 def onnx_runner(
     program: Program, provider: str | None = None, *, optimized: bool = True
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -164,18 +212,9 @@ def onnx_runner(
     """
     if provider is None and optimized:
         return functools.partial(_without_state, program)
-    refuse_fallback(program.model)
-    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # the session may map a file in it
-    with explain_runtime_errors(program.model, getattr(program, "_origins", None)):
-        session = new_session(loadable(program.model, Path(folder.name)), provider, optimized=optimized)
-
-    def run(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        inputs = bind(program.model.graph, program.exported_program, args, kwargs)
-        with explain_runtime_errors(program.model, is_loaded=True):
-            return run_session(session, inputs)
-
-    weakref.finalize(run, folder.cleanup)
-    return run
+    origins = getattr(program, "_origins", None)
+    loaded = LoadedModel(program.model, provider=provider, optimized=optimized, origins=origins)
+    return lambda *args, **kwargs: loaded.run(bind(program.model.graph, program.exported_program, args, kwargs))
 
 
 def _without_state(program: Program, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
@@ -216,15 +255,12 @@ def _inputs_by_name(program: ExportedProgram | None, args: Any, kwargs: Any) -> 
     """Returns the tensors among the arguments by the name of their placeholder; nothing without a program."""
     if program is None or program.call_spec.in_spec is None:
         return {}
-    try:
-        leaves = program.call_spec.in_spec.flatten_up_to((args, kwargs))
-    except ValueError:  # the inputs themselves, in order
+    leaves = attempt(lambda: user_leaves(program, args, kwargs))
+    if isinstance(leaves, Exception):  # the inputs themselves, in order
         leaves = [] if kwargs else pytree.tree_leaves(args)
-    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    if len(specs) != len(leaves):
-        return {}
-    named = {spec.arg.name: leaf for spec, leaf in zip(specs, leaves, strict=True)}
-    return {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
+    names = [spec.name for spec in user_inputs(program)]
+    named = zip(names, leaves, strict=True) if len(names) == len(leaves) else ()
+    return {name: leaf for name, leaf in named if isinstance(leaf, torch.Tensor)}
 
 
 def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
@@ -246,25 +282,12 @@ def _restored_buffers(module: Callable[..., Any]) -> Iterator[None]:
 # ---------------------------------------------------------------- the arguments of the captured graph
 
 
-def user_leaves(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
-    """Returns the arguments, flattened in the order of the placeholders of the user's inputs.
-
-    Raises:
-        ArgumentError: they have another structure than those of the export.
-    """
-    try:
-        leaves: list[Any] = exported.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs or {})))
-    except ValueError as error:
-        raise wrong_structure(exported, args, kwargs or {}) from error
-    return leaves
-
-
 def lifted_arguments(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
     """Returns the arguments of the FX graph: weights, buffers and constants, then the user's arguments.
 
     All except parameters are copied, because the graph may write to them.
     """
-    user = iter(user_leaves(exported, args, kwargs))
+    user = iter(user_leaves(exported, args, kwargs or {}))
     values: list[Any] = []
     for spec in exported.graph_signature.input_specs:
         if spec.kind == InputKind.USER_INPUT or spec.target is None:

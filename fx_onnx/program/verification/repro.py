@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from fx_onnx.program.input_binding import bind
 from fx_onnx.program.save import save
 from fx_onnx.program.verification.first_difference import ComparedPart, PartComparison
 from fx_onnx.program.verification.model_parts import GIVEN
-from fx_onnx.program.verification.reference_runs import Pair, Program
-from fx_onnx.program.verification.tensor_comparison import Difference
+from fx_onnx.program.verification.reference_runs import Sample, Sides
 
 __all__ = ["repro_of_model", "repro_of_part", "write_repro"]
 
@@ -74,8 +73,7 @@ def write_repro(
     folder: Path,
     model: ir.Model,
     inputs: Mapping[str, Any],
-    expected: Mapping[str, Any],
-    differences: Mapping[str, Difference],
+    outputs: Mapping[str, tuple[Any, float]],
     title: str,
     provider: str | None = None,
 ) -> Path:
@@ -85,29 +83,18 @@ def write_repro(
         folder: the folder.
         model: the model; it is changed.
         inputs: the inputs by name.
-        expected: PyTorch's results by the name of the output.
-        differences: the differences by the name of the output.
+        outputs: PyTorch's result and the allowed difference by the name of the output.
         title: what the repro shows, in one line.
         provider: the execution provider; None is the CPU.
     """
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    names: dict[str, str] = {}
-    for number, value in enumerate(list(model.graph.inputs)):
-        if value.name in inputs:
-            names[str(value.name)] = key = f"input_{number}"
-            arrays[key] = _array(inputs[str(value.name)])
-    outputs: dict[str, tuple[str, float]] = {}
-    for number, value in enumerate(list(model.graph.outputs)):
-        if value.name in expected:
-            key = f"expected_{number}"
-            arrays[key] = _array(expected[str(value.name)])
-            allowed = differences[str(value.name)].tolerance
-            outputs[str(value.name)] = (key, allowed)
+    arrays = {f"input_{place}": _array(value) for place, value in enumerate(inputs.values())}
+    arrays |= {f"expected_{place}": _array(value) for place, (value, _) in enumerate(outputs.values())}
+    fed = {name: f"input_{place}" for place, name in enumerate(inputs)}
+    wanted = {name: (f"expected_{place}", allowed) for place, (name, (_, allowed)) in enumerate(outputs.items())}
     save(with_numpy_boundary(model), folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
     script = folder / "repro.py"
-    wanted = provider or "CPUExecutionProvider"
-    text = SCRIPT.format(title=title, inputs=repr(names), outputs=repr(outputs), provider=f'"{wanted}"')
+    text = SCRIPT.format(title=title, inputs=fed, outputs=wanted, provider=f'"{provider or "CPUExecutionProvider"}"')
     script.write_text(text, encoding="utf-8")
     return script
 
@@ -118,25 +105,17 @@ def repro_of_part(
     """Writes a part of a model with the values of PyTorch that it reads; see ``write_repro``."""
     model = comparison.parts.extract([compared.part])
     inputs = {str(value.name): compared.inputs[str(value.name).removesuffix(GIVEN)] for value in model.graph.inputs}
-    name = compared.part.name
-    return write_repro(folder, model, inputs, {name: compared.expected}, {name: compared.difference}, title, provider)
+    outputs = {compared.part.name: (compared.expected, compared.difference.tolerance)}
+    return write_repro(folder, model, inputs, outputs, title, provider)
 
 
-def repro_of_model(
-    folder: Path,
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    pairs: Sequence[Pair],
-    differences: Sequence[Difference],
-    title: str,
-    provider: str | None,
-) -> Path:
+def repro_of_model(folder: Path, sides: Sides, sample: Sample, title: str) -> Path:
     """Writes the whole model with the arguments of a call; see ``write_repro``."""
-    inputs = bind(program.model.graph, program.exported_program, tuple(args), dict(kwargs))
-    expected = {name: value for name, value, _ in pairs}
-    by_name = {difference.name: difference for difference in differences}
-    return write_repro(folder, program.model.clone(), inputs, expected, by_name, title, provider)
+    program = sides.program
+    inputs = bind(program.model.graph, program.exported_program, tuple(sample.args), dict(sample.kwargs))
+    pairs = zip(sample.pairs, sample.outputs, strict=True)
+    outputs = {name: (expected, difference.tolerance) for (name, expected, _), difference in pairs}
+    return write_repro(folder, program.model.clone(), inputs, outputs, title, sides.provider)
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.program.verification.double_precision import run_in_double, widened_module
+from fx_onnx.program.verification.double_precision import value_in_double
 
 
 class Cancels(nn.Module):
@@ -21,7 +21,7 @@ class Cancels(nn.Module):
 def test_a_half_precision_graph_runs_in_float64() -> None:
     program = torch.export.export(Cancels(), (torch.zeros(1),))
     weight = program.state_dict["weight"]
-    result = run_in_double(widened_module(program.graph_module), [weight, torch.zeros(1)])[0]
+    result = value_in_double(program.graph_module, [weight, torch.zeros(1)])[0]
     assert result.dtype == torch.float64 and result.item() == 2.0
     assert weight.dtype == torch.float16
     assert Cancels()(torch.zeros(1)).item() == 1.0  # float16 has no 2049

@@ -7,14 +7,14 @@ import torch
 
 from fx_onnx.program.verification import first_difference
 from fx_onnx.program.verification.first_difference import PartComparison, inaccurate_in_eager
-from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance
+from fx_onnx.program.verification.reference_runs import Sides
+from fx_onnx.program.verification.tensor_comparison import Difference
 from tests.program.verification.sample_models import Encoder, X, export
 
 
 def comparison(wrong: bool = False, times: int = 1) -> PartComparison:
     program = export(Encoder(times), X, wrong=wrong)
-    assert program.exported_program is not None
-    return PartComparison(program.model, program.exported_program, (X,), {}, Tolerance())
+    return PartComparison(Sides(program), (X,), {})
 
 
 @pytest.mark.parametrize("group_bytes", [1, 300, 10**9])
