@@ -168,7 +168,7 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
         _check_options(given)
         try:
             from fx_onnx import pipeline
-            from fx_onnx.program.artifacts import record
+            from fx_onnx.program.export_log import record
         except ModuleNotFoundError as error:
             raise MissingPackageError(
                 f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "

@@ -53,6 +53,7 @@ PRIVATE_FILES = (
     "fx_onnx/core/trace_private.py",
     "decompositions/_torch_private.py",
 )
+PATCHES = "fx_onnx/capture/patches/"  # each record of a patch has its reason, and its target is a string
 PUBLIC_TORCH = {"torch._check"}  # documented, although its name begins with an underscore
 
 # Private and experimental attributes of torch's objects. OpOverload._schema is not among them: every stage reads the
@@ -229,9 +230,11 @@ def test_only_the_emitter_and_the_passes_create_nodes() -> None:
 
 
 def _private_torch(source: Source) -> set[str]:
-    """Returns the private and experimental names of torch in a file. Names of ATen operators do not count."""
+    """Returns the private and experimental names of torch in a file, in strings too, but not ATen operators."""
     names = source.dotted | set(source.imports)
-    private = {name for name in names if re.match(r"torch(\.\w+)*\.(_[a-zA-Z]|experimental\b)", name)}
+    if PATCHES not in source.path.as_posix():
+        names |= {n.value for n in source.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    private = {name for name in names if re.match(r"torch(\.\w+)*\.(_[a-zA-Z]|experimental\b)[\w.:]*$", name)}
     private = {name for name in private if not name.startswith("torch.ops.") and name not in PUBLIC_TORCH}
     attributes = [node for node in source.nodes if isinstance(node, ast.Attribute)]
     private |= {node.attr for node in attributes} & PRIVATE_ATTRIBUTES
@@ -257,13 +260,14 @@ def test_the_guard_recognizes_private_names(tmp_path: Path) -> None:
     path = tmp_path / "source.py"
     path.write_text(
         "import torch.utils._pytree as p\nfrom torch.fx.experimental import proxy_tensor\n"
-        "torch._C.x(size.node.expr, op.py_kernels, torch.ops.aten._softmax, torch._check)\n"
+        "torch._C.x(size.node.expr, op.py_kernels, torch.ops.aten._softmax, torch._check, 'torch._dynamo.config')\n"
     )
     assert _private_torch(Source(path)) == {
         "py_kernels",
         "size.node.expr",
         "torch._C",
         "torch._C.x",
+        "torch._dynamo.config",
         "torch.fx.experimental.proxy_tensor",
         "torch.utils._pytree",
     }

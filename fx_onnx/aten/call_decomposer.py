@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.decomposition_lookup import Decomposition, find_decomposition
 from fx_onnx.aten.fx_nodes import FlatCall, describe, fake_results, makes_symbols, source_line
 from fx_onnx.aten.fx_rewriting import replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
@@ -20,7 +20,8 @@ from fx_onnx.core.operators import aten
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.size_text import shape_text
 from fx_onnx.core.symbolic_sizes import same_where_static
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.core.torch_private import OpOverload, has_composite_kernel, torch_decompositions
+from fx_onnx.decompositions import DECOMPOSITIONS
 
 _MAX_RECURSION = 2
 """A decomposition may contain its own operator, on simpler arguments, this many times before it counts as endless."""
@@ -207,3 +208,39 @@ def _list_unsupported(unsupported: dict[str, list[Node]]) -> str:
         "These operators have neither a translation nor a decomposition. Give each a translation in "
         "custom_translation_table, or write the model without it:\n" + "\n".join(lines)
     )
+
+
+# ---------------------------------------------------------------- the decompositions: the package's, then PyTorch's
+
+
+class Decomposition(NamedTuple):
+    """A decomposition of an operator.
+
+    Attributes:
+        function: computes the operator from simpler ones, with the operator's parameters.
+        keeps_composites: whether composite operators (CompositeImplicitAutograd) such as linear stay whole in its
+            trace. An operator that is itself composite is decomposed by a trace that keeps none.
+    """
+
+    function: Callable[..., Any]
+    keeps_composites: bool
+
+
+@functools.cache
+def find_decomposition(target: Any) -> Decomposition | None:
+    """Returns the decomposition of ``target``: the package's own or else PyTorch's; None if there is none."""
+    name = target._schema.name if isinstance(target, OpOverload) else None
+    if (own := DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)) is not None:
+        return Decomposition(own, True)
+    if not isinstance(target, OpOverload):
+        return None
+    if has_composite_kernel(target):
+        return Decomposition(target, False)
+    function = _torch_decompositions().get(target)
+    return None if function is None else Decomposition(function, True)
+
+
+@functools.cache
+def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Returns PyTorch's decompositions, including those of ``torch.onnx.ops``."""
+    return {**torch_decompositions(), **torch.onnx.ops.aten_decompositions()}

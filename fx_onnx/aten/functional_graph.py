@@ -23,12 +23,12 @@ from fx_onnx.aten.functional_variants import (
     written_arguments,
 )
 from fx_onnx.aten.fx_nodes import attribute, meta_arguments, region_body
-from fx_onnx.aten.resizes import RESIZES, resized_view
 from fx_onnx.aten.view_scatter import scatter_back
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.names import Names
 from fx_onnx.core.operators import aten
+from fx_onnx.core.symbolic_sizes import same_size, static
 from fx_onnx.core.torch_private import OpOverload
 
 # Batch normalization in training mode → the operator that returns the running statistics instead of writing to them.
@@ -342,3 +342,31 @@ def _results_not_written(node: Node) -> list[Any]:
     if len(returns) != len(values):  # one list of tensors
         return values
     return [each for each, formal in zip(values, returns, strict=True) if formal.alias_info is None]
+
+
+# ---------------------------------------------------------------- resizes
+
+# ``resize_`` and ``resize_as_`` change the shape of a tensor and keep its memory. ATen does not define the elements of
+# a larger result. Those of a tensor that is not contiguous depend on its memory, which ONNX does not have.
+
+RESIZES = frozenset({aten.resize_.default, aten.resize_as_.default})
+
+
+def resized_view(node: Node) -> tuple[OpOverload, tuple[Any, ...]] | None:
+    """Returns the view that a call of ``resize_`` or ``resize_as_`` takes, and its arguments after the tensor.
+
+    Returns None if the result may have elements that the tensor does not have, if the tensor is not contiguous, or if
+    it is an input or a buffer, whose new shape the caller would see.
+    """
+    tensor, sizes = node.args[:2]
+    if not isinstance(tensor, Node) or tensor.op != "call_function":
+        return None
+    old, new = tensor.meta["val"], node.meta["val"]
+    if node.kwargs.get("memory_format") not in (None, torch.contiguous_format) or not old.is_contiguous():
+        return None
+    if same_size(old.numel(), new.numel()):
+        return (aten.view_as if isinstance(sizes, Node) else aten.view).default, (sizes,)
+    before, after = static(old.numel()), [static(size) for size in new.shape]
+    if not all(isinstance(each, int) for each in (before, *after)) or new.numel() > before:
+        return None
+    return aten.as_strided.default, (after, [static(stride) for stride in new.stride()])

@@ -6,13 +6,24 @@ rewrites them (``functional_graph``). The new values of buffers and inputs becom
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.fx import Node
 
+from fx_onnx.aten.alias_analysis import writes_by_storage
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functional_graph import GraphAttributes, rewrite_writes
-from fx_onnx.aten.shared_memory import repeated_weights
+from fx_onnx.core.errors import MutationError
+from fx_onnx.core.metadata import call_line
+from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.weights import has_storage, overlap, same_memory
+
+__all__ = ["functionalize", "repeated_weights"]
 
 
 def functionalize(program: AtenProgram) -> AtenProgram:
@@ -36,3 +47,66 @@ def functionalize(program: AtenProgram) -> AtenProgram:
     return replace(
         program, graph=graph, mutations=tuple(mutations), constants=attributes.tensors, bodies=attributes.graphs
     )
+
+
+# ---------------------------------------------------------------- memory that inputs and weights share
+
+# In eager mode, a write to one tensor shows in every tensor that shares its memory. The inputs and the weights of an
+# ONNX model are separate values, so the write would be lost there. Only several names of one weight become one value.
+
+_KINDS = {InputKind.USER_INPUT: "argument", InputKind.BUFFER: "buffer", InputKind.PARAMETER: "parameter"}
+
+
+def repeated_weights(program: ExportedProgram) -> dict[Node, Node]:
+    """Returns the placeholders of weights that the program writes under another name, each with the first placeholder.
+
+    A module that registers a tensor under two names has a placeholder for each of them.
+
+    Raises:
+        MutationError: the program writes to memory that an argument or a weight shares with another one otherwise.
+    """
+    writes = writes_by_storage(program.graph)
+    if not writes:
+        return {}
+    repeated: dict[Node, Node] = {}
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for (first, a), (second, b) in _on_one_storage(_tensors(program, specs)):
+        storages = [storage_id(node.meta["val"]) for node in (first, second)]
+        write = next((writes[storage] for storage in storages if storage in writes), None)
+        if write is None or not overlap(a, b):
+            continue
+        are_weights = all(specs[node.name].kind != InputKind.USER_INPUT for node in (first, second))
+        if not are_weights or not same_memory(a, b):
+            names = " and the ".join(_label(specs[node.name]) for node in (first, second))
+            remedy = "register one of them only, and slice it in the forward" if are_weights else "give it a clone"
+            raise MutationError(
+                f"The {names} share memory, to which the forward writes in place{call_line(write)}; the inputs and "
+                f"weights of an ONNX model are separate, so {remedy}."
+            )
+        repeated.setdefault(second, first)
+    return repeated
+
+
+def _on_one_storage(tensors: Mapping[Node, torch.Tensor]) -> Iterator[tuple[tuple[Node, torch.Tensor], ...]]:
+    """Yields the pairs of nodes whose tensors have one storage, in order."""
+    groups: dict[int, list[tuple[Node, torch.Tensor]]] = {}
+    for node, tensor in tensors.items():
+        groups.setdefault(storage_id(tensor), []).append((node, tensor))
+    for group in groups.values():
+        yield from itertools.combinations(group, 2)
+
+
+def _tensors(program: ExportedProgram, specs: Mapping[str, InputSpec]) -> dict[Node, torch.Tensor]:
+    """Returns the weight or the example argument of each placeholder, without arguments that have no example."""
+    arguments = pytree.tree_leaves(program.example_inputs) if program.example_inputs else []
+    users = [name for name, spec in specs.items() if spec.kind == InputKind.USER_INPUT]
+    known = dict(zip(users, arguments, strict=True)) if len(users) == len(arguments) else {}
+    weights = {**program.constants, **program.state_dict}
+    known.update((name, weights.get(spec.target)) for name, spec in specs.items() if name not in users)
+    found = ((node, known.get(node.name)) for node in program.graph.find_nodes(op="placeholder"))
+    return {node: tensor for node, tensor in found if isinstance(tensor, torch.Tensor) and has_storage(tensor)}
+
+
+def _label(spec: InputSpec) -> str:
+    name = spec.arg.name if spec.kind == InputKind.USER_INPUT else spec.target
+    return f"{_KINDS.get(spec.kind, 'tensor')} {name!r}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-from fx_onnx.core.source_paths import portable_stack_trace
+from fx_onnx.core.source_lines import portable_stack_trace
 
 NAMESPACE = "namespace"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"

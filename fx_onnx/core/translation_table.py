@@ -29,8 +29,8 @@ class Translation:
         target: the FX node target.
         function: takes the emitter, then the parameters of the ATen schema; returns one value or a sequence of them.
         since: the first opset that has the operators that the function emits.
-        supports: takes the parameters of the ATen schema, with fake tensors for tensors. If it returns False, the node
-            is decomposed instead.
+        supports: takes those parameters of the ATen schema that it names, with fake tensors for tensors. If it returns
+            False, the node is decomposed instead.
         is_custom: whether the user wrote the function. ONNX infers the types of its results, and they are compared with
             those of the operator.
         declines: takes the arguments, the keyword arguments and the fake results of a call. If it returns True, the
@@ -53,8 +53,16 @@ class Translation:
             return False
         return self.is_custom or not any(_plain_floats(self.function).values())
 
-    def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()) -> bool:
+    def accepts(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        results: Sequence[Any] = (),
+        target: Target | None = None,
+    ) -> bool:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers.
+
+        ``target`` is the operator that is called, if this translation has only its name.
 
         A parameter whose annotation is ``float`` becomes an ONNX attribute or a constant, so its argument must not be
         symbolic, neither a float nor a size. A user's translation gets any argument.
@@ -67,7 +75,11 @@ class Translation:
             named = dict(zip(plain, args, strict=False)) | dict(kwargs)
             if any(plain.get(name) and isinstance(argument, numbers) for name, argument in named.items()):
                 return False
-        return self.supports is None or self.supports(*args, **kwargs)
+        if self.supports is None:
+            return True
+        schema = (target or self.target)._schema
+        given = {each.name: argument for each, argument in zip(schema.arguments, args, strict=False)} | dict(kwargs)
+        return self.supports(**{name: given[name] for name in _parameters(self.supports) if name in given})
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,11 @@ class Fallback:
 
     find: Callable[[Target], Callable[..., Any] | None] = lambda target: None
     is_first: bool = False
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 @functools.cache
@@ -161,11 +178,11 @@ class TranslationTable(Mapping[Target, Translation]):
             results: the fake results.
         """
         entry = self.get(target)
-        while entry is not None and entry.is_custom and not entry.accepts(args, kwargs, results):
+        while entry is not None and entry.is_custom and not entry.accepts(args, kwargs, results, target):
             entry = entry.next
         if self._fallback.is_first and (entry is None or not entry.is_custom):
             entry = self.fall_back(target) or entry
-        while entry is not None and not entry.accepts(args, kwargs, results):
+        while entry is not None and not entry.accepts(args, kwargs, results, target):
             entry = entry.next
         return entry
 

@@ -3,11 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
 from fx_onnx.core.schemas import operator_schema
 from fx_onnx.translation.emitter import Emitter
+
+
+def is_float(self: torch.Tensor) -> bool:
+    """Returns whether a tensor has floats, real ones, which ONNX's operators on NaN and infinity admit."""
+    return self.is_floating_point()
 
 
 def admitted_dtypes(op: Emitter, op_type: str) -> frozenset[DataType] | None:

@@ -98,7 +98,7 @@ def aten_threshold(op: Emitter, self: Value, threshold: Number, value: Number) -
 # ---------------------------------------------------------------- exponential activations
 
 
-def _is_unscaled(self: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> bool:
+def _is_unscaled(scale: float = 1, input_scale: float = 1) -> bool:
     return scale == 1 and input_scale == 1
 
 
@@ -108,7 +108,7 @@ def aten_elu(op: Emitter, self: Value, alpha: float = 1, scale: float = 1, input
     return emit_widened(op, "Elu", self, alpha=float(alpha))
 
 
-def _is_float32(self: torch.Tensor, alpha: float = 1.0) -> bool:
+def _is_float32(self: torch.Tensor) -> bool:
     return self.dtype == torch.float32
 
 
@@ -118,7 +118,7 @@ def aten_celu(op: Emitter, self: Value, alpha: float = 1.0) -> Value:
     return op.Celu(self, alpha=float(alpha))
 
 
-def _has_far_threshold(self: torch.Tensor, beta: float = 1, threshold: float = 20) -> bool:
+def _has_far_threshold(self: torch.Tensor, threshold: float = 20) -> bool:
     """Returns whether ONNX Softplus equals torch's softplus, which returns x itself for x above the threshold.
 
     ONNX Softplus has no threshold, but its result rounds to x there if the threshold is high enough.

@@ -105,7 +105,7 @@ def _are_integers(self: Any, other: Any) -> bool:
     return not _result_type(self, other).is_floating_point
 
 
-def _rounds_exactly(self: Any, other: Any, *, rounding_mode: str | None = None) -> bool:
+def _rounds_exactly(self: Any, other: Any, rounding_mode: str | None = None) -> bool:
     """Returns whether Div and a rounding give torch's result; floor division of floats is decomposed."""
     return rounding_mode != "floor" or _are_integers(self, other)
 

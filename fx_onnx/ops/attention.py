@@ -15,9 +15,6 @@ def _is_attention(
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
     enable_gqa: bool = False,
 ) -> bool:
     """Returns whether ONNX Attention can express the call.

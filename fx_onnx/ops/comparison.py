@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import dtypes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._widening import emit_widened, one_node
+from fx_onnx.ops._widening import emit_widened, is_float, one_node
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 # ---------------------------------------------------------------- comparisons
@@ -45,10 +45,6 @@ def aten_ne(op: Emitter, self: Value, other: Operand) -> Value:
 # ---------------------------------------------------------------- NaN and infinity
 
 
-def _is_float(self: torch.Tensor) -> bool:
-    return self.is_floating_point()
-
-
 _FLOAT_TESTS: dict[Any, tuple[str, dict[str, int]]] = {
     aten.isnan.default: ("IsNaN", {}),
     aten.isinf.default: ("IsInf", {}),
@@ -58,7 +54,7 @@ _FLOAT_TESTS: dict[Any, tuple[str, dict[str, int]]] = {
 
 
 for _target, _row in _FLOAT_TESTS.items():
-    translates(_target, supports=_is_float)(one_node(*_row))  # ONNX tests floats only
+    translates(_target, supports=is_float)(one_node(*_row))  # ONNX tests floats only
 
 
 # ---------------------------------------------------------------- extremes and limits

@@ -19,15 +19,7 @@ def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
     return [size for size in sizes if isinstance(size, int)] if all(isinstance(s, int) for s in sizes) else None
 
 
-def _has_constant_pads(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-) -> bool:
+def _has_constant_pads(padding: Sequence[int] = (0,)) -> bool:
     """Returns whether the pads are numbers: they are attributes in ONNX, and may be sizes in torch."""
     return all(isinstance(each, int) for each in padding)
 
@@ -49,15 +41,7 @@ def aten_conv(
     return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
 
 
-def _has_static_padding(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1,),
-    padding: str = "valid",
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-) -> bool:
+def _has_static_padding(weight: Tensor, padding: str = "valid") -> bool:
     """Returns whether the pads are known at export."""
     return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
 
@@ -118,21 +102,17 @@ def _operands(op: Emitter, op_type: str, weight: Value, bias: Value | None) -> t
 
 
 def _is_expressible_transpose(
-    input: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
     stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,),
     output_padding: Sequence[int] = (0,),
-    groups: int = 1,
-    dilation: Sequence[int] = (1,),
 ) -> bool:
     """Returns whether the padding is constant, and each output_padding is below the stride.
 
     ONNX requires this; torch also allows sizes, and values below the dilation.
     """
     axes = weight.dim() - 2
-    return _has_constant_pads(input, weight, bias, stride, (*padding, *output_padding)) and all(
+    return _has_constant_pads((*padding, *output_padding)) and all(
         map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes))
     )
 
@@ -174,21 +154,12 @@ def aten_conv_transpose(
 
 
 def _is_expressible_convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    *flags: bool,
+    weight: Tensor, stride: Sequence[int], padding: Sequence[int], transposed: bool, output_padding: Sequence[int]
 ) -> bool:
     """Returns whether Conv or ConvTranspose can express the call."""
     if not transposed:
-        return _has_constant_pads(input, weight, bias, stride, padding)
-    return _is_expressible_transpose(input, weight, bias, stride, padding, output_padding)
+        return _has_constant_pads(padding)
+    return _is_expressible_transpose(weight, stride, padding, output_padding)
 
 
 @translates(aten.convolution.default, supports=_is_expressible_convolution)

@@ -187,7 +187,7 @@ def torchvision_roi_align(
     return op.cast(pooled, op.out_dtype)
 
 
-def _is_not_float64(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: Size, pooled_width: Size) -> bool:
+def _is_not_float64(input: Tensor) -> bool:
     return input.dtype != torch.float64
 
 

@@ -262,9 +262,7 @@ def _diagonal(diagonal: Size) -> Size | None:
     return None if isinstance(diagonal, int) and diagonal == 0 else diagonal
 
 
-def _is_row_major(
-    self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
-) -> bool:
+def _is_row_major(self: torch.Tensor) -> bool:
     """Returns whether self is contiguous and begins its storage, so that strides count the elements of self."""
     place = symbolic_sizes.static(self.storage_offset())
     return isinstance(place, int) and place == 0 and self.is_contiguous()

@@ -33,7 +33,7 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
     return op.cast(product, op.out_dtype)
 
 
-def _is_gemm(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> bool:
+def _is_gemm(self: torch.Tensor, mat1: torch.Tensor, beta: float = 1, alpha: float = 1) -> bool:
     """Returns whether Gemm can express the call.
 
     Its factors alpha and beta are float32, so products of integers are excluded, and so are factors of float64 products
@@ -59,7 +59,7 @@ def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: floa
 _EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 
 
-def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
+def _is_einsum(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
     """Returns whether ONNX Einsum can express the call.
 
     It does not broadcast a label, does not broadcast ellipses of different ranks, does not admit every dtype, and does

@@ -11,14 +11,7 @@ from fx_onnx.translation.emitter import Emitter
 _REDUCTION = ("none", "mean", "sum")
 
 
-def _has_class_targets(
-    self: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    reduction: int = 1,
-    ignore_index: Size = -100,
-    label_smoothing: float = 0.0,
-) -> bool:
+def _has_class_targets(self: torch.Tensor, target: torch.Tensor, label_smoothing: float = 0.0) -> bool:
     """Returns whether ONNX's losses can express the call.
 
     They require a batch axis and class indices as targets, and have no label smoothing. ONNX Runtime fails on an empty

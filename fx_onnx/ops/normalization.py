@@ -15,14 +15,7 @@ from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter
 
 
-def _has_one_dtype(
-    input: torch.Tensor,
-    normalized_shape: Sequence[Size],
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-05,
-    cudnn_enable: bool = True,
-) -> bool:
+def _has_one_dtype(input: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> bool:
     return all(each is None or each.dtype == input.dtype for each in (weight, bias))
 
 
@@ -42,17 +35,7 @@ def aten_layer_norm(
     return op.LayerNormalization(input, weight, bias, axis=-len(normalized_shape), epsilon=eps)
 
 
-def _is_inference(
-    input: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> bool:
+def _is_inference(input: torch.Tensor, running_mean: torch.Tensor | None, training: bool) -> bool:
     """Returns whether the call uses running statistics and has a channel axis."""
     return not training and running_mean is not None and input.dim() > 1
 
@@ -93,14 +76,7 @@ def aten__native_batch_norm_legit_no_training(
     return result, empty, empty
 
 
-def _is_group_norm(
-    input: torch.Tensor,
-    num_groups: int,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-05,
-    cudnn_enabled: bool = True,
-) -> bool:
+def _is_group_norm(input: torch.Tensor, weight: torch.Tensor | None = None) -> bool:
     """Returns whether GroupNormalization can express the call.
 
     It requires scale and bias of the input's dtype, and at least one spatial axis; the input must not be empty.
@@ -124,17 +100,7 @@ def aten_group_norm(
     return op.GroupNormalization(input, weight, bias, num_groups=num_groups, epsilon=eps)
 
 
-def _uses_input_stats(
-    input: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> bool:
+def _uses_input_stats(input: torch.Tensor, use_input_stats: bool) -> bool:
     """Returns whether InstanceNormalization can express the call: it uses the statistics of the input only."""
     return use_input_stats and input.dim() > 2 and input.dtype != torch.bfloat16
 
@@ -168,9 +134,7 @@ def aten_instance_norm(
     )
 
 
-def _has_weight_of_input_dtype(
-    input: torch.Tensor, normalized_shape: Sequence[Size], weight: torch.Tensor | None = None, eps: float | None = None
-) -> bool:
+def _has_weight_of_input_dtype(input: torch.Tensor, weight: torch.Tensor | None = None) -> bool:
     return not input.is_complex() and (weight is None or weight.dtype == input.dtype)
 
 

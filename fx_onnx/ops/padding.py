@@ -51,7 +51,7 @@ def _has_mode(*modes: str) -> Callable[..., bool]:
     For a mode other than "constant", the pads must not crop, and the tensor must have elements to repeat.
     """
 
-    def is_supported(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
+    def is_supported(self: Tensor, pad: Sequence[Size], mode: str = "constant") -> bool:
         return mode in modes and (mode == "constant" or (_only_adds(pad) and _has_elements(self)))
 
     return is_supported

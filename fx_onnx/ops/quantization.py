@@ -36,8 +36,8 @@ def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
     float8 is never among them, because torch rounds to integers before it rounds to float8.
     """
 
-    def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, dtype: torch.dtype | None = None) -> bool:
-        return (dtype or rest[-1]) in allowed and not is_fractional(zero_point)
+    def is_supported(dtype: torch.dtype, zero_point: Any = None, zero_points: Any = None) -> bool:
+        return dtype in allowed and not is_fractional(zero_point) and not is_fractional(zero_points)
 
     return is_supported
 
@@ -48,7 +48,8 @@ def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
     int32 and float8 are accepted without a zero point only.
     """
 
-    def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
+    def is_supported(input: Any, zero_point: Any = None, zero_points: Any = None) -> bool:
+        zero_point = zero_points if zero_point is None else zero_point
         if input.dtype == torch.int32 or input.dtype in _FLOAT8:
             no_zero_point = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
             return no_zero_point and (input.dtype == torch.int32 or input.dtype in allowed)
@@ -60,9 +61,14 @@ def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
 def _has_range_of(*allowed: torch.dtype) -> Callable[..., bool]:
     """Returns a predicate that accepts a range if the smallest dtype that holds it is one of ``allowed``."""
 
-    def is_supported(self: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
-        low, high = (*rest, *named.values())[-2:]
-        return self.dtype in _FLOATS and not is_fractional(zero_point) and smallest_dtype(low, high) in set(allowed)
+    def is_supported(
+        quant_min: int, quant_max: int, self: Any = None, input: Any = None, zero_point: Any = None,
+        zero_points: Any = None,
+    ) -> bool:  # fmt: skip
+        if is_fractional(zero_point) or is_fractional(zero_points):
+            return False
+        dtype = (input if self is None else self).dtype
+        return dtype in _FLOATS and smallest_dtype(quant_min, quant_max) in set(allowed)
 
     return is_supported
 
@@ -148,10 +154,7 @@ for _since, _dtypes in _DEQUANTIZABLE:
     )(dequantize_per_channel)
 
 
-def _has_scale_matrix(
-    input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: torch.dtype, group_size: int,
-    output_dtype: torch.dtype,
-) -> bool:  # fmt: skip
+def _has_scale_matrix(input: Any, scales: Any, zero_points: Any) -> bool:
     """Returns whether there is one scale for each row and group, which is ONNX's blocked quantization."""
     return (
         input.dtype in INT8

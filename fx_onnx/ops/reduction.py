@@ -35,7 +35,7 @@ def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     return not free_unbacked_symbols(self) and all(not isinstance(size, int) or size > 0 for size in self.shape)
 
 
-def _reduces_elements(self: torch.Tensor, dim: Dims = None, keepdim: bool = False) -> bool:
+def _reduces_elements(self: torch.Tensor, dim: Dims = None) -> bool:
     """Returns whether no reduced axis can be empty: the largest of no booleans is false in torch, and an error in ONNX.
 
     ONNX Runtime gives true instead of an error below opset 20.
@@ -168,9 +168,7 @@ def aten_logsumexp(op: Emitter, self: Value, dim: Dims, keepdim: bool = False) -
     return reduce(op, "ReduceLogSumExp", op.cast(self, op.out_dtype), dim, keepdim)
 
 
-def _is_l1_or_l2(
-    self: torch.Tensor, ord: Scalar = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> bool:
+def _is_l1_or_l2(self: torch.Tensor, ord: Scalar = 2) -> bool:
     return ord in (1, 2) and not self.is_complex()
 
 

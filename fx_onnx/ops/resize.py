@@ -22,10 +22,10 @@ from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
 
-Factors = Sequence[float | None]
+Factor = float | None
+Factors = Sequence[Factor]
 Attributes = dict[str, Any]
 
-_FACTOR_NAMES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
 
 _NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _NEAREST_EXACT = {
@@ -134,16 +134,15 @@ def _axes_of(
     return sizes, outs, factors
 
 
-def _factors(axes: int, given: tuple[Any, ...], named: dict[str, Any]) -> list[float | None]:
-    """Returns a factor or None for each axis, from positional and keyword arguments."""
-    return [*given, *(named.get(name) for name in _FACTOR_NAMES[axes][len(given) :])]
-
-
 def _reads_same_elements(exact: bool) -> Callable[..., bool]:
     """Returns a predicate for the overloads that take a factor for each axis."""
 
-    def is_supported(self: Tensor, output_size: Sequence[Size], *given: Any, **named: Any) -> bool:
-        return _is_exact_nearest(*_axes_of(self, output_size, _factors(self.dim() - 2, given, named)), exact)
+    def is_supported(
+        self: Tensor, output_size: Sequence[Size], scales: Factor = None, scales_d: Factor = None,
+        scales_h: Factor = None, scales_w: Factor = None,
+    ) -> bool:  # fmt: skip
+        factors = (scales_d, scales_h, scales_w)[5 - self.dim() :] if self.dim() > 3 else (scales,)
+        return _is_exact_nearest(*_axes_of(self, output_size, factors), exact)
 
     return is_supported
 
@@ -160,8 +159,12 @@ def _reads_same_elements_vec(exact: bool) -> Callable[..., bool]:
 def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
     """Returns a predicate for the overloads that take a factor for each axis."""
 
-    def is_supported(self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any) -> bool:
-        return _is_interpolation(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
+    def is_supported(
+        self: Tensor, output_size: Sequence[Size], align_corners: bool, scales: Factor = None, scales_d: Factor = None,
+        scales_h: Factor = None, scales_w: Factor = None,
+    ) -> bool:  # fmt: skip
+        factors = (scales_d, scales_h, scales_w)[5 - self.dim() :] if self.dim() > 3 else (scales,)
+        return _is_interpolation(self, output_size, align_corners, factors, antialias)
 
     return is_supported
 

@@ -88,9 +88,7 @@ def aten_scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Valu
     return scatter(op, self, dim, index, src, "add")
 
 
-def _is_onnx_reduction(
-    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
-) -> bool:
+def _is_onnx_reduction(reduce: str, include_self: bool = True) -> bool:
     """Returns whether ONNX has the reduction; its reductions always include self."""
     return include_self and reduce in _REDUCTIONS
 
@@ -160,9 +158,7 @@ def _index_write(
     return scatter(op, self, dim, index, source, reduction)
 
 
-def _is_index_reduction(
-    self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
-) -> bool:
+def _is_index_reduction(self: torch.Tensor, reduce: str, include_self: bool = True) -> bool:
     """Returns whether the reduction is one of ONNX's, which include self, or a mean of floats."""
     return (include_self and reduce in _REDUCTIONS) or (reduce == "mean" and self.is_floating_point())
 

@@ -28,10 +28,7 @@ from fx_onnx.translation.emitter import Emitter
 def _can_quantize(blocks: bool) -> Callable[..., bool]:
     """Returns a predicate that accepts 8-bit results whose layout ONNX has; with ``blocks``, also blocked layouts."""
 
-    def is_supported(
-        input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
-        quant_min: Any = None, quant_max: Any = None,
-    ) -> bool:  # fmt: skip
+    def is_supported(input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype) -> bool:
         # In a narrower dtype, torch rounds the quotient to that dtype before it rounds to integers.
         is_exact = torch.float32 in (input.dtype, scale.dtype)
         is_integer = output_dtype in INT8 and zero_point is not None
@@ -43,10 +40,7 @@ def _can_quantize(blocks: bool) -> Callable[..., bool]:
 def _can_dequantize(blocks: bool) -> Callable[..., bool]:
     """Returns a predicate that accepts 8-bit inputs whose layout ONNX has; with ``blocks``, also blocked layouts."""
 
-    def is_supported(
-        input: Any, block_size: Any, scale: Any, zero_point: Any, input_dtype: torch.dtype,
-        quant_min: Any = None, quant_max: Any = None, output_dtype: torch.dtype = torch.float32,
-    ) -> bool:  # fmt: skip
+    def is_supported(input: Any, block_size: Any, zero_point: Any) -> bool:
         return input.dtype in INT8 and _has_layout(input, block_size, zero_point, blocks)
 
     return is_supported

@@ -27,8 +27,6 @@ def _is_training(
     running_mean: torch.Tensor,
     running_var: torch.Tensor,
     training: bool,
-    momentum: float,
-    eps: float,
 ) -> bool:
     """Returns whether the call uses the statistics of the batch, has a channel axis, and has one dtype."""
     others = (weight, bias, running_mean, running_var)
@@ -75,7 +73,7 @@ def aten__native_batch_norm_legit_functional(
     return result, mean, op.Reciprocal(op.Sqrt(op.Add(var, eps))), new_mean, new_var
 
 
-def _drops(input: torch.Tensor, p: float, train: bool | None) -> bool:
+def _drops(p: float, train: bool | None) -> bool:
     """Returns whether the call drops some elements; the ratio of Dropout is below 1."""
     return train is not False and 0 < p < 1
 

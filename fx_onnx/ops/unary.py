@@ -10,7 +10,7 @@ from fx_onnx.core import dtypes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._rounding import truncated
-from fx_onnx.ops._widening import emit_widened
+from fx_onnx.ops._widening import emit_widened, is_float
 from fx_onnx.translation.emitter import Emitter
 
 # ---------------------------------------------------------------- one ONNX node
@@ -141,11 +141,7 @@ def aten_rad2deg(op: Emitter, self: Value) -> Value:
 # ---------------------------------------------------------------- NaN and infinities
 
 
-def _is_float(self: torch.Tensor, *_: float | None, **__: float | None) -> bool:
-    return self.is_floating_point()
-
-
-@translates(aten.nan_to_num.default, supports=_is_float)
+@translates(aten.nan_to_num.default, supports=is_float)
 def aten_nan_to_num(
     op: Emitter, self: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:

@@ -16,7 +16,7 @@ from fx_onnx.translation.emitter import Emitter
 _PADDING_MODES = ("zeros", "border", "reflection")
 
 
-def _is_image_batch(self: Tensor, upscale_factor: int) -> bool:
+def _is_image_batch(self: Tensor) -> bool:
     return self.dim() == 4
 
 
@@ -27,7 +27,7 @@ def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     return result
 
 
-def _is_2d(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> bool:
+def _is_2d(input: Tensor) -> bool:
     return input.dim() == 4
 
 
@@ -60,7 +60,7 @@ def aten_grid_sampler(
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
-def _has_distinct_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
+def _has_distinct_corners(size: Sequence[Size], align_corners: bool) -> bool:
     """Returns whether corners can be aligned: for an axis of one pixel, torch uses position 0 and ONNX divides by 0."""
     return not align_corners or not any(
         isinstance(count, int) and count == 1 for count in map(symbolic_sizes.static, size[2:])

@@ -26,8 +26,7 @@ from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.metadata_levels import check_level
-from fx_onnx.program.report.facts import Facts, ModelSummary
-from fx_onnx.program.report.gather_facts import gather, gather_head
+from fx_onnx.program.report.facts import Facts, ModelSummary, gather, gather_head
 from fx_onnx.program.report.graph_facts import describe
 from fx_onnx.program.report.graph_text import graph_text
 from fx_onnx.program.report.html_report import head

@@ -24,9 +24,8 @@ from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
-from fx_onnx.program.model_views import twin_of, view_of
 from fx_onnx.program.streaming import Piece
-from fx_onnx.program.weight_references import StoredWeight
+from fx_onnx.program.weight_references import StoredWeight, twin_of, view_of
 
 __all__ = [
     "Contents",

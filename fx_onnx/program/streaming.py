@@ -30,17 +30,22 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
         OnnxExporterError: the number of bytes of a tensor does not match its dtype and shape, or the file takes no more
             bytes.
     """
-    total, whole = length(pieces), _Whole(file)
+    total, done = length(pieces), 0
     has_own_bar = total >= PROGRESS_FROM_BYTES and not (shows_progress() or hides_progress())
-    done = 0
-    with _Progress(whole, total) if has_own_bar else nullcontext(whole) as target:
+    with _bar(total) if has_own_bar else nullcontext() as bar:
+        target = _Writer(file, bar)
         for piece in pieces:
             report_progress(done, total)
-            done += len(piece) if isinstance(piece, bytes) else piece.nbytes
             if isinstance(piece, bytes):
-                target.write(piece)
-            else:
-                _write_tensor(piece, target)
+                done += target.write(piece)
+                continue
+            before, done = target.written, done + piece.nbytes
+            stream(piece, target)
+            if target.written - before != piece.nbytes:  # the lengths in the file depend on it
+                raise OnnxExporterError(
+                    f"The weight {piece.name!r} has {target.written - before} bytes, but its dtype and shape need "
+                    f"{piece.nbytes}."
+                )
 
 
 def length(pieces: Sequence[Piece]) -> int:
@@ -48,14 +53,34 @@ def length(pieces: Sequence[Piece]) -> int:
     return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
 
 
-class _Whole:
-    """Repeats writes that were not complete. An unbuffered file or a pipe writes as much as fits at the moment."""
+def _bar(total: int) -> Any:
+    """Returns a progress bar on stderr. It is hidden if stderr is not a terminal."""
+    from tqdm import tqdm
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    return tqdm(desc="saving", total=total, unit="B", unit_scale=True, leave=False, disable=None)
+
+
+class _Writer:
+    """Writes to a file, which needs no ``seek``, and counts the bytes, in steps if they move a progress bar."""
+
+    def __init__(self, file: Any, bar: Any) -> None:
+        self._file, self._bar, self.written = file, bar, 0
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
+        if self._bar is None:
+            self._write(data, size)
+        else:
+            view = memoryview(data).cast("B")
+            for start in range(0, size, PROGRESS_STEP_BYTES):
+                piece = view[start : start + PROGRESS_STEP_BYTES]
+                self._write(piece, len(piece))
+                self._bar.update(len(piece))
+        self.written += size
+        return size
+
+    def _write(self, data: Any, size: int) -> None:
+        """Repeats a write that was not complete. An unbuffered file or a pipe takes as much as fits at the moment."""
         written = self._file.write(data)
         if written is None and isinstance(self._file, io.RawIOBase):
             written = 0
@@ -64,52 +89,3 @@ class _Whole:
             if not count:
                 raise OnnxExporterError(f"The file took {written} of {size} bytes and no more.")
             written += count
-        return size
-
-
-class _Progress:
-    """A file with a progress bar on stderr. The bar is hidden if stderr is not a terminal."""
-
-    def __init__(self, file: Any, total: int) -> None:
-        from tqdm import tqdm
-
-        self._file = file
-        self._bar = tqdm(desc="saving", total=total, unit="B", unit_scale=True, leave=False, disable=None)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), PROGRESS_STEP_BYTES):
-            piece = view[start : start + PROGRESS_STEP_BYTES]
-            self._file.write(piece)
-            self._bar.update(len(piece))
-        return len(view)
-
-
-class _Counted:
-    """Counts the bytes that are written to a file. It needs no ``seek``, so that a tensor can be streamed to a pipe."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.written = 0
-
-    def write(self, data: Any) -> int:
-        count = memoryview(data).nbytes
-        self._file.write(data)
-        self.written += count
-        return count
-
-
-def _write_tensor(tensor: ir.TensorProtocol, file: Any) -> None:
-    """Streams the data of a tensor and checks its length, on which the lengths in the file depend."""
-    counted = _Counted(file)
-    stream(tensor, counted)
-    if counted.written != tensor.nbytes:
-        raise OnnxExporterError(
-            f"The weight {tensor.name!r} has {counted.written} bytes, but its dtype and shape need {tensor.nbytes}."
-        )

@@ -21,8 +21,7 @@ from fx_onnx.program.input_binding import call_arguments, user_leaves
 from fx_onnx.program.verification.diagnosis import Diagnosis
 from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
-from fx_onnx.program.verification.kernel_limits import cache_limits
-from fx_onnx.program.verification.other_sizes import Resizer, Sizes
+from fx_onnx.program.verification.other_sizes import Resizer, Sizes, cache_limits
 from fx_onnx.program.verification.reference_runs import Program, Sample, Sides, attempt
 from fx_onnx.program.verification.repro import repro_of_model, repro_of_part
 from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance

@@ -4,8 +4,13 @@
 """
 
 from fx_onnx.torchscript.graph_info import GraphInfo, find_mismatch
-from fx_onnx.torchscript.module_verification import OnnxBackend, VerificationOptions, verify
-from fx_onnx.torchscript.verification_info import VerificationInfo, verify_onnx_program
+from fx_onnx.torchscript.module_verification import (
+    OnnxBackend,
+    VerificationInfo,
+    VerificationOptions,
+    verify,
+    verify_onnx_program,
+)
 
 __all__ = [
     "GraphInfo",

@@ -14,10 +14,10 @@ from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.arguments import did_you_mean
+from fx_onnx.core.names import Names
 from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
 from fx_onnx.core.type_inference import bind_type_variables, check_equal_dtypes, infer_output_dtypes, parameter_dtype
 from fx_onnx.translation.operator_methods import OperatorMethods
-from fx_onnx.translation.scoped_names import ScopedNames
 
 
 class NodeEmitter(OperatorMethods, BuilderBase):
@@ -245,3 +245,36 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
     return value
+
+
+# ---------------------------------------------------------------- names in scopes
+
+
+class ScopedNames:
+    """Names the nodes and values that one FX node becomes: ``relu.Relu_0`` for the FX node ``relu``.
+
+    Attributes:
+        scope: the name of the FX node under translation.
+        metadata: the metadata properties of the nodes it becomes.
+    """
+
+    def __init__(self, parent: ScopedNames | None = None) -> None:
+        """Starts the names of a model, or those of a nested graph, which shares the counters of its parent."""
+        self.scope: str = "" if parent is None else parent.scope
+        self.metadata: dict[str, str] = {} if parent is None else parent.metadata
+        self._names: Names = Names() if parent is None else parent._names
+        self._counts: dict[str, int] = {} if parent is None else parent._counts
+
+    def enter(self, scope: str, metadata: dict[str, str]) -> None:
+        """Begins another FX node."""
+        self.scope, self.metadata = scope, metadata
+
+    def unique(self, name: str) -> str:
+        """Returns ``name``, with a number appended if another value of the model has it."""
+        return self._names.unique(name)
+
+    def fresh(self, op_type: str) -> str:
+        """Returns a new name ``scope.OpType_n``, where n counts within the FX node."""
+        count = self._counts.get(self.scope, 0)
+        self._counts[self.scope] = count + 1
+        return f"{self.scope}.{op_type}_{count}" if self.scope else f"{op_type}_{count}"

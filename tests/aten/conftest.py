@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from fx_onnx.aten import decomposition_lookup
-from fx_onnx.aten.decomposition_lookup import find_decomposition
+from fx_onnx.aten import call_decomposer
+from fx_onnx.aten.call_decomposer import find_decomposition
 
 
 @pytest.fixture
 def no_own_decompositions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hides the package's own decompositions, so that only PyTorch's and those of the test apply."""
-    monkeypatch.setattr(decomposition_lookup, "DECOMPOSITIONS", {})
+    monkeypatch.setattr(call_decomposer, "DECOMPOSITIONS", {})
     find_decomposition.cache_clear()
     yield
     find_decomposition.cache_clear()

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from fx_onnx.program.report.facts import Facts
-from fx_onnx.program.report.graph_facts import GraphFacts, ModuleFacts, NodeFacts, Source
+from fx_onnx.program.report.graph_facts import GraphFacts, ModuleFacts
 from fx_onnx.program.report.report_sections import (
     compared_values,
     headline,
@@ -26,7 +26,6 @@ from fx_onnx.program.report.report_sections import (
     sections,
     with_letters,
 )
-from fx_onnx.program.report.section import Section
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["head", "page"]
@@ -108,20 +107,8 @@ def _data(facts: Facts) -> dict[str, Any]:
         "verdict": {"state": verdict.state, "title": verdict.title, "details": [x for x in verdict.details if x]},
         "headline": list(headline(facts).items()),
         "call": facts.call,
-        "sections": [_section(each) for each in sections(facts)],
+        "sections": [vars(each) for each in sections(facts)],
         "graphs": [_graph(facts, each) for each in facts.graphs],
-    }
-
-
-def _section(section: Section) -> dict[str, Any]:
-    return {
-        "title": section.title,
-        "place": section.place,
-        "note": section.note,
-        "text": section.text,
-        "header": list(section.header),
-        "rows": [list(row) for row in section.rows],
-        "inner": {str(index): [list(row) for row in rows] for index, rows in section.inner.items()},
     }
 
 
@@ -134,11 +121,13 @@ def _graph(facts: Facts, graph: GraphFacts) -> dict[str, Any]:
         "modules": [
             _module(module, facts.module_seconds, differences.get(index)) for index, module in enumerate(graph.modules)
         ],
-        "nodes": [_node(node) for node in graph.nodes],
+        "nodes": [list(vars(node).values()) for node in graph.nodes],
         "values": [
             [value.name, with_letters(value.type, letters), int(value.is_initializer)] for value in graph.values
         ],
-        "sources": [_source(source) for source in graph.sources],
+        "sources": [
+            [each.operators, each.fx, [list(vars(frame).values()) for frame in each.frames]] for each in graph.sources
+        ],
         "inputs": graph.inputs,
         "outputs": graph.outputs,
         "differences": {
@@ -161,23 +150,6 @@ def _module(module: ModuleFacts, seconds: Mapping[str, float], difference: Diffe
         "seconds": seconds.get(module.path) if module.path or module.parent is None else None,
         "difference": None if difference is None else _difference(difference),
     }
-
-
-def _node(node: NodeFacts) -> list[Any]:
-    return [
-        node.name,
-        node.op_type,
-        node.module,
-        node.source,
-        list(node.inputs),
-        list(node.outputs),
-        node.attributes,
-        node.body,
-    ]
-
-
-def _source(source: Source) -> list[Any]:
-    return [list(source.operators), source.fx, [[each.place, each.function, each.code] for each in source.frames]]
 
 
 def _difference(one: Difference) -> dict[str, Any]:

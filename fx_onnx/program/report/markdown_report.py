@@ -14,8 +14,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.report.facts import Facts
 from fx_onnx.program.report.html_report import page
-from fx_onnx.program.report.report_sections import headline, module_differences, sections
-from fx_onnx.program.report.section import Section
+from fx_onnx.program.report.report_sections import Section, headline, module_differences, sections
 
 __all__ = ["markdown", "write", "write_page"]
 

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
+from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import first_line
 from fx_onnx.program.verification.captured_modules import first_uncaptured
@@ -29,9 +30,6 @@ from fx_onnx.program.verification.fx_slices import functional_program
 from fx_onnx.program.verification.reference_runs import Sample, Sides, attempt, onnx_runner
 from fx_onnx.program.verification.tensor_comparison import Difference, errors_in_double
 from fx_onnx.program.verification.verification_result import Cause
-
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
 
 ERROR_FACTOR = 2
 """Where no part is wrong, the errors of both sides are due to rounding, and either may be the larger by chance."""

@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsInt
+from typing import Any, NamedTuple, SupportsInt
 
 import onnx_ir as ir
 import sympy
@@ -24,10 +24,10 @@ from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import is_false, resized
-from fx_onnx.program.verification.kernel_limits import CacheLimit
+from fx_onnx.passes import matchers
 from fx_onnx.program.verification.reference_runs import user_leaves
 
-__all__ = ["Resizer", "Sizes"]
+__all__ = ["CacheLimit", "Resizer", "Sizes", "cache_limits"]
 
 Sizes = Mapping[sympy.Symbol, int]
 """The size of each symbol of the program."""
@@ -301,3 +301,52 @@ def _candidates(dim: _Dim, larger: bool, whole: bool, place: int) -> Iterator[in
         multiples = iter([dim.size // 2, dim.size // 4, dim.low, dim.size * 4])
     order = itertools.chain(multiples, near) if whole else itertools.chain(near, multiples)
     return (size for size in order if dim.low <= size <= dim.high and size != dim.size)
+
+
+# ---------------------------------------------------------------- calls that a kernel of ONNX Runtime refuses
+
+
+class CacheLimit(NamedTuple):
+    """The dims of GroupQueryAttention nodes, which are names or sizes, and the calls that the kernel takes.
+
+    With a past, the batch or the number of new tokens is 1. The mask has a column for each token of past and sequence;
+    a buffer of the past that is longer than all tokens does not count here, because PyTorch has none.
+    """
+
+    batch: int | str
+    sequence: int | str
+    past: int | str
+    total: int | str
+
+    def takes(self, sizes: Mapping[str, int]) -> bool:
+        """Returns whether the kernel takes a call with these sizes of named dims."""
+        batch, sequence, past, total = (dim if isinstance(dim, int) else sizes.get(dim) for dim in self)
+        if batch is None or sequence is None or past is None:
+            return True  # nothing is known
+        return (batch == 1 or sequence == 1 or past == 0) and total in (None, past + sequence)
+
+    def changes(self) -> tuple[tuple[int | str, int], ...]:
+        """Returns the dims that make a call possible, each with its size."""
+        return ((self.batch, 1), (self.past, 0), (self.sequence, 1))
+
+
+def cache_limits(model: ir.Model) -> tuple[CacheLimit, ...]:
+    """Returns the limits of the calls of a model, without repetitions."""
+    return tuple(dict.fromkeys(_limits(model.graph)))
+
+
+def _limits(graph: ir.Graph) -> Iterator[CacheLimit]:
+    for node in graph:
+        if node.op_type != "GroupQueryAttention" or len(node.inputs) < 7:
+            continue
+        query, past, total = matchers.dims(node.inputs[0]), matchers.dims(node.inputs[3]), _length(node.inputs[6])
+        if query is not None and past is not None and total is not None:
+            yield CacheLimit(query[0], query[1], past[2], total)
+
+
+def _length(total: ir.Value | None) -> int | str | None:
+    """Returns the dim that a scalar is computed from: Cast(Squeeze(Shape(mask)))."""
+    squeezed = matchers.producer_of(getattr(matchers.producer_of(total, "Cast"), "inputs", (None,))[0], "Squeeze")
+    shape = matchers.producer_of(squeezed.inputs[0], "Shape") if squeezed is not None else None
+    sizes = matchers.dims(shape.inputs[0]) if shape is not None else None
+    return None if sizes is None or len(sizes) != 2 else sizes[1]

@@ -8,8 +8,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.core.dim_table import DimSummary, DimTable
-from fx_onnx.program.report.facts import Facts
-from fx_onnx.program.report.gather_facts import gather
+from fx_onnx.program.report.facts import Facts, gather
 from fx_onnx.program.report.report_sections import (
     compared_values,
     headline,

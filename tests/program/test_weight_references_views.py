@@ -4,7 +4,7 @@ import onnx_ir as ir
 import torch
 
 import fx_onnx
-from fx_onnx.program.model_views import twin_of, view_of
+from fx_onnx.program.weight_references import twin_of, view_of
 
 
 def test_a_view_has_all_of_the_model():

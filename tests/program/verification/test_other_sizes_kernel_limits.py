@@ -3,7 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from fx_onnx.program.verification.kernel_limits import CacheLimit, cache_limits
+from fx_onnx.program.verification.other_sizes import CacheLimit, cache_limits
 
 LIMIT = CacheLimit("batch", "sequence", "past", "total")
 

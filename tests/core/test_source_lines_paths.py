@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_onnx.core.source_paths import portable_stack_trace
+from fx_onnx.core.source_lines import portable_stack_trace
 
 
 def frame(path: str | Path, line: str = "return x + 1") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_onnx.program.report.section import Section, folded_names
+from fx_onnx.program.report.report_sections import Section, folded_names
 
 HEADER = ("", "name", "type", "difference#")
 CACHE = [("ok", f"cache.{layer}.{part}", f"{part}[2]", str(layer)) for layer in range(3) for part in ("key", "value")]

@@ -1,6 +1,6 @@
 """Names of emitted nodes: after the FX node, unique in the model, counted within the FX node."""
 
-from fx_onnx.translation.scoped_names import ScopedNames
+from fx_onnx.translation.node_emitter import ScopedNames
 
 
 def test_fresh_names_count_within_the_fx_node() -> None:

@@ -11,7 +11,7 @@ import torch.onnx.verification
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.torchscript.verification_info import VerificationInfo, verify_onnx_program
+from fx_onnx.torchscript.module_verification import VerificationInfo, verify_onnx_program
 
 X = torch.randn(2, 3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.program.verification.double_precision import value_in_double
+from fx_onnx.program.verification.first_difference import value_in_double
 
 
 class Cancels(nn.Module):

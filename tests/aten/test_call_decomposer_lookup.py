@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fx_onnx.aten import decomposition_lookup as lookup
+from fx_onnx.aten.call_decomposer import find_decomposition
 from fx_onnx.aten.decompose import decompose
-from fx_onnx.aten.decomposition_lookup import find_decomposition
 from tests.aten.small_programs import CORE, captured, table, targets
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch
 
 import fx_onnx
 from fx_onnx import OnnxExporterError
-from fx_onnx.program.runtime_errors import explain_runtime_errors
+from fx_onnx.program.session import explain_runtime_errors
 
 
 def my_relu(op: Any, self: Any) -> Any:

@@ -7,7 +7,7 @@ import torch
 
 import fx_onnx
 from fx_onnx.core.errors import CaptureError, OnnxExporterWarning
-from fx_onnx.program.artifacts import record
+from fx_onnx.program.export_log import record
 
 
 def test_only_requested_files_are_written(tmp_path: Path) -> None:

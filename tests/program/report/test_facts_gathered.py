@@ -5,8 +5,7 @@ from pathlib import Path
 import torch
 
 import fx_onnx
-from fx_onnx.program.report.facts import Facts
-from fx_onnx.program.report.gather_facts import gather
+from fx_onnx.program.report.facts import Facts, gather
 
 
 def test_without_a_program_the_versions_are_known() -> None:
