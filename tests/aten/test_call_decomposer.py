@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.aten import decomposition_lookup as lookup
+from fx_onnx.aten import call_decomposer as lookup
 from fx_onnx.aten.call_decomposer import find_decomposition
 from fx_onnx.aten.decompose import decompose, needs_decomposition
 from fx_onnx.core import metadata
