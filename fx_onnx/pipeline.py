@@ -59,7 +59,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
-from fx_onnx.program.report.graph_text import add_doc_strings, graph_text
+from fx_onnx.program.serialization import add_doc_strings, graph_text
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verify import check_model, verify
 from fx_onnx.targets import onnxruntime

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx.aten.call_decomposer import find_decomposition
+from fx_onnx.aten.decompose import find_decomposition
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.source_lines import shown_path
 from fx_onnx.core.torch_private import OpOverload, operator_names

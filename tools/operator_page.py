@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fx_onnx.aten.call_decomposer import find_decomposition
+from fx_onnx.aten.decompose import find_decomposition
 from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.core.translation_table import registered_translations, translation_table

@@ -16,9 +16,17 @@ from torch.fx.node import map_aggregate
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines operators that the pair functions call
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.call_decomposer import decompose_calls
-from fx_onnx.aten.fx_nodes import FlatCall, describe, fake_results, is_effect, is_symbolic, makes_symbols
-from fx_onnx.aten.fx_rewriting import origin, splice
+from fx_onnx.aten.decompose import decompose_calls
+from fx_onnx.aten.fx_nodes import (
+    FlatCall,
+    describe,
+    fake_results,
+    is_effect,
+    is_symbolic,
+    makes_symbols,
+    origin,
+    splice,
+)
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core import metadata

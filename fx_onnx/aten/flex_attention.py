@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.fx_rewriting import replace, splice
+from fx_onnx.aten.fx_nodes import replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core.errors import TranslationError
 

@@ -14,8 +14,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx.aten.alias_analysis import AliasTracker
-from fx_onnx.aten.functional_variants import (
+from fx_onnx.aten.alias_analysis import (
+    AliasTracker,
     check_data_assignment,
     find_functional_variant,
     functional_variant,

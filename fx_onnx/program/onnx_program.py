@@ -23,21 +23,19 @@ from fx_onnx.core.weights import Weight, as_torch, tied_names
 from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
-from fx_onnx.program.dim_names import rename_dims
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.metadata_levels import check_level
+from fx_onnx.program.model_changes import rename_dims, replace_weights
 from fx_onnx.program.report.facts import Facts, ModelSummary, gather, gather_head
 from fx_onnx.program.report.graph_facts import describe
-from fx_onnx.program.report.graph_text import graph_text
 from fx_onnx.program.report.html_report import head
 from fx_onnx.program.report.markdown_report import write_page
 from fx_onnx.program.report.viewers import view
-from fx_onnx.program.serialization import drop_initializer_infos
+from fx_onnx.program.serialization import drop_initializer_infos, graph_text
 from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.program.verify import verify
-from fx_onnx.program.weight_replacement import replace_weights
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,13 +25,16 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight, twin_of, view_of
 
 __all__ = [
     "Contents",
+    "add_doc_strings",
     "drop_initializer_infos",
+    "graph_text",
     "placeholder",
     "placeholders",
     "referenced_files",
@@ -341,3 +346,30 @@ def _read_varint(file: BinaryIO) -> int:
         if byte[0] < 0x80:
             return number
     raise ValueError("this is not a protobuf message")
+
+
+# ---------------------------------------------------------------- text for people
+
+_FRAME = re.compile(r'^ *File "([^"]*)", line (\d+), in (.*)$', re.MULTILINE)
+
+
+def graph_text(model: ir.Model) -> str:
+    """Returns the model in ONNX's textual syntax (Source: ONNX's Syntax document), without the values of weights."""
+    proto = serialized(model, placeholders(model), Contents())
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            del tensor.external_data[:]
+            tensor.external_data.add(key="location", value="not shown")
+    text: str = onnx.printer.to_text(proto)
+    return text
+
+
+def add_doc_strings(model: ir.Model) -> None:
+    """Gives each node the source lines that it comes from as doc_string, the innermost first: ``file(line): name``.
+
+    TorchScript's exporter wrote them in this form.
+    """
+    for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
+        frames = _FRAME.findall(node.metadata_props.get(metadata.STACK_TRACE, ""))
+        if frames:
+            node.doc_string = "\n".join(f"{path}({line}): {name}" for path, line, name in reversed(frames))

@@ -29,7 +29,7 @@ from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.verification.fx_slices import attributes_of, executed
+from fx_onnx.program.verification.model_parts import attributes_of, executed
 from fx_onnx.program.verification.reference_runs import lifted_arguments
 from fx_onnx.torchscript.module_verification import VerificationOptions, check_outputs
 from fx_onnx.torchscript.utils import select_model_mode_for_export

@@ -24,7 +24,7 @@ from fx_onnx.export import export
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verification.diagnosis import Diagnosis
-from fx_onnx.program.verification.fx_slices import executed
+from fx_onnx.program.verification.model_parts import executed
 from fx_onnx.program.verification.reference_runs import Pair, Sides, lifted_arguments
 from fx_onnx.program.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair, distances, largest
 

@@ -20,7 +20,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.export import export
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
-from fx_onnx.program.report.graph_text import graph_text
+from fx_onnx.program.serialization import graph_text
 from fx_onnx.translation import symbolic_registry
 
 __all__ = [

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind
 
+from fx_onnx.aten.alias_analysis import is_write
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.autocast import lower_autocast
-from fx_onnx.aten.functional_variants import is_write
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core.torch_private import pytree
 from tests.compare import assert_close

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from fx_onnx.aten.alias_analysis import is_write
 from fx_onnx.aten.functional_graph import GraphAttributes, functional_graph, rewrite_writes
-from fx_onnx.aten.functional_variants import is_write
 from fx_onnx.core.errors import MutationError
 from tests.modules import FunctionModule
 

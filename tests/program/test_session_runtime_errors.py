@@ -21,7 +21,9 @@ def my_program(**options: Any) -> fx_onnx.ONNXProgram:
     return fx_onnx.export(torch.nn.ReLU(), (torch.ones(2),), custom_translation_table=table, **options)
 
 
-BY_MY_RELU = r"my.domain::Relu, which the translation my_relu \(\S*test_runtime_errors.py:\d+\) emits for aten.relu"
+BY_MY_RELU = (
+    r"my.domain::Relu, which the translation my_relu \(\S*test_session_runtime_errors.py:\d+\) emits for aten.relu"
+)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_a_node_that_fails_has_its_line() -> None:
         OnnxExporterError, match=r"fails at the node '[\w.]+' \(Reshape\) of aten.reshape \(.*: The input"
     ) as error:
         program(torch.ones(3, 2))
-    assert error.value.place.endswith(f"test_runtime_errors.py:{line}")
+    assert error.value.place.endswith(f"test_session_runtime_errors.py:{line}")
 
 
 def test_a_model_that_is_not_loaded() -> None:

@@ -12,8 +12,7 @@ from torch.fx import Graph, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functional_graph import functional_graph
-from fx_onnx.aten.fx_nodes import describe, fake_mode
-from fx_onnx.aten.fx_rewriting import set_origin
+from fx_onnx.aten.fx_nodes import describe, fake_mode, set_origin
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.aten.tracing.tracer import Trace, trace
 from fx_onnx.core.errors import TranslationError, first_line

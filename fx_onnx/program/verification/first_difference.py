@@ -22,8 +22,15 @@ from fx_onnx.core.errors import first_line
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.input_binding import bind
-from fx_onnx.program.verification.fx_slices import executed, functional_program, graph_module, slice_to
-from fx_onnx.program.verification.model_parts import ModelParts, Part, value_bytes
+from fx_onnx.program.verification.model_parts import (
+    ModelParts,
+    Part,
+    executed,
+    functional_program,
+    graph_module,
+    slice_to,
+    value_bytes,
+)
 from fx_onnx.program.verification.reference_runs import Sides, attempt, lifted_arguments
 from fx_onnx.program.verification.tensor_comparison import Difference, compare, errors_in_double
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.aten import call_decomposer as lookup
+from fx_onnx.aten import decompose as lookup
 from fx_onnx.aten.decompose import decompose
 from tests.aten.small_programs import CORE, captured, run, table
 from tests.compare import assert_close

@@ -11,7 +11,7 @@ import torch
 from onnxscript import opset18
 
 from fx_onnx.program.verification.fx_origin import origin_of
-from fx_onnx.program.verification.fx_slices import functional_program
+from fx_onnx.program.verification.model_parts import functional_program
 from tests.program.verification import sample_models
 from tests.program.verification.sample_models import Encoder, X, export, wrong_gelu
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fx_onnx.program.verification import model_parts
-from fx_onnx.program.verification.fx_slices import functional_program
-from fx_onnx.program.verification.model_parts import ModelParts
+from fx_onnx.program.verification.model_parts import ModelParts, functional_program
 from tests.program.verification.sample_models import Encoder, X, export
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_onnx.program.verification import captured_modules
-from fx_onnx.program.verification.captured_modules import first_uncaptured
-from fx_onnx.program.verification.fx_slices import functional_program
+from fx_onnx.program.verification import diagnosis
+from fx_onnx.program.verification.diagnosis import first_uncaptured
+from fx_onnx.program.verification.model_parts import functional_program
 from fx_onnx.program.verification.tensor_comparison import Tolerance
 from tests.program.verification.sample_models import Encoder, X
 
 
 @pytest.mark.parametrize("group_bytes", [1, 10**9])
 def test_the_first_module_that_differs(group_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured_modules, "_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(diagnosis, "_GROUP_BYTES", group_bytes)
     module = Encoder(2)
     program = functional_program(torch.export.export(module, (X,)))
     assert first_uncaptured(module, program, (X,), {}, Tolerance()) is None

@@ -6,7 +6,7 @@ import torch
 
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.program.weight_replacement import replace_weights
+from fx_onnx.program.model_changes import replace_weights
 
 
 def test_tensors_and_arrays_replace_weights():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fx_onnx.aten.functional_variants import functional_variant, is_write
+from fx_onnx.aten.alias_analysis import functional_variant, is_write
 from fx_onnx.core.errors import MutationError
 
 aten = torch.ops.aten

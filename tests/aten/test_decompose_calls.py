@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.aten import call_decomposer as lookup
-from fx_onnx.aten.call_decomposer import find_decomposition
-from fx_onnx.aten.decompose import decompose, needs_decomposition
+from fx_onnx.aten import decompose as lookup
+from fx_onnx.aten.decompose import decompose, find_decomposition, needs_decomposition
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
 from tests.aten.small_programs import CORE, captured, run, table, targets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
+from fx_onnx.program.verification.model_parts import attributes_of, executed, functional_program, slice_to
 
 
 class Model(nn.Module):

@@ -7,7 +7,7 @@ import operator
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fx_onnx.aten.fx_rewriting import origin, replace, set_origin, splice
+from fx_onnx.aten.fx_nodes import origin, replace, set_origin, splice
 from fx_onnx.core import metadata
 
 aten = torch.ops.aten

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.program.report.graph_text import add_doc_strings, graph_text
+from fx_onnx.program.serialization import add_doc_strings, graph_text
 
 
 class Branch(nn.Module):
@@ -37,5 +37,5 @@ def test_every_node_gets_its_source_lines() -> None:
     (branching,) = [node for node in proto.graph.node if node.op_type == "If"]
     bodies = [attribute.g for attribute in branching.attribute]
     nodes = [*proto.graph.node, *(node for body in bodies for node in body.node)]
-    assert all("test_graph_text.py(" in node.doc_string for node in nodes)
-    assert branching.doc_string.splitlines()[0] == "tests/program/report/test_graph_text.py(19): forward"
+    assert all("test_serialization_text.py(" in node.doc_string for node in nodes)
+    assert branching.doc_string.splitlines()[0] == "tests/program/test_serialization_text.py(19): forward"

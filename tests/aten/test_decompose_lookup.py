@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.aten import call_decomposer as lookup
-from fx_onnx.aten.call_decomposer import find_decomposition
-from fx_onnx.aten.decompose import decompose
+from fx_onnx.aten import decompose as lookup
+from fx_onnx.aten.decompose import decompose, find_decomposition
 from tests.aten.small_programs import CORE, captured, table, targets
 
 aten = torch.ops.aten

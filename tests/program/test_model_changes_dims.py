@@ -3,7 +3,7 @@
 import onnx
 import onnx_ir as ir
 
-from fx_onnx.program.dim_names import rename_dims
+from fx_onnx.program.model_changes import rename_dims
 
 
 def test_two_dims_swap_their_names_in_expressions_too() -> None:
