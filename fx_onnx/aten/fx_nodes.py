@@ -15,6 +15,7 @@ from torch.fx.node import map_aggregate
 from fx_onnx.core import metadata, symbolic_sizes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import shape_text, without_symbols
+from fx_onnx.core.source_lines import traced_lines
 from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
 
 # Calls that inform torch.export or the allocator and compute nothing.
@@ -152,14 +153,9 @@ class FlatCall:
 
 def source_line(node: Node) -> str:
     """Returns ``file:line: code`` of the last frame of the user's code that made the node; "" without a stack trace."""
-    frames = [f.strip() for f in (node.meta.get("stack_trace") or "").split("File ") if f.strip()]
-    own = [f for f in frames if "site-packages/torch/" not in f]
-    if not frames:
-        return ""
-    place, _, code = (own or frames)[-1].partition("\n")
-    path, _, rest = place.partition(", line ")
-    number = rest.partition(",")[0]
-    return f"{path.strip(chr(34))}:{number}: {code.strip()}"
+    lines = traced_lines(node.meta.get("stack_trace") or "")
+    own = [each for each in lines if "site-packages/torch/" not in each.path] or lines
+    return f"{own[-1].place}: {own[-1].code}" if own else ""
 
 
 def describe(node: Node) -> str:

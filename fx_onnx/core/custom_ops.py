@@ -12,23 +12,6 @@ import torch
 from torch import Tensor
 
 _LIBRARY = torch.library.Library("fx_onnx", "DEF")  # lives as long as its operators
-_LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor")
-_LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
-_LIBRARY.define("stft(Tensor input, Tensor? window, int n_fft, int hop, bool onesided) -> (Tensor, Tensor)")
-_LIBRARY.define("fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor")
-_LIBRARY.define(
-    "linear_attention(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor? beta, Tensor state, float scale)"
-    " -> (Tensor, Tensor)"
-)
-_LIBRARY.define(
-    "selective_scan(Tensor input, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor state) -> (Tensor, Tensor)"
-)
-_LIBRARY.define(
-    "rwkv(Tensor decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
-    "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-_LIBRARY.define("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
-_LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 def _complex(input: Tensor) -> Tensor:
@@ -232,16 +215,44 @@ def _rwkv_sizes(decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *
     return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
 
 
-for _name, _function, _sizes in (
-    ("dft", _dft, _dft_sizes),
-    ("irdft", _irdft, _irdft_sizes),
-    ("stft", _stft, _stft_sizes),
-    ("fill_diagonal", _fill_diagonal, _fill_diagonal_sizes),
-    ("lstsq", _lstsq, _lstsq_sizes),
-    ("linear_attention", _linear_attention, _linear_attention_sizes),
-    ("selective_scan", _selective_scan, _selective_scan_sizes),
-    ("causal_conv1d", _causal_conv1d, _causal_conv1d_sizes),
-    ("rwkv", _rwkv, _rwkv_sizes),
-):
+_SCHEMAS = (
+    ("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor", _dft, _dft_sizes),
+    ("irdft(Tensor input, int axis, int length) -> Tensor", _irdft, _irdft_sizes),
+    (
+        "stft(Tensor input, Tensor? window, int n_fft, int hop, bool onesided) -> (Tensor, Tensor)",
+        _stft,
+        _stft_sizes,
+    ),
+    (
+        "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
+        _fill_diagonal,
+        _fill_diagonal_sizes,
+    ),
+    (
+        "lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)",
+        _lstsq,
+        _lstsq_sizes,
+    ),
+    (
+        "linear_attention(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor? beta, Tensor state, "
+        "float scale) -> (Tensor, Tensor)",
+        _linear_attention,
+        _linear_attention_sizes,
+    ),
+    (
+        "selective_scan(Tensor input, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor state) -> (Tensor, Tensor)",
+        _selective_scan,
+        _selective_scan_sizes,
+    ),
+    ("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor", _causal_conv1d, _causal_conv1d_sizes),
+    (
+        "rwkv(Tensor decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
+        "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)",
+        _rwkv,
+        _rwkv_sizes,
+    ),
+)
+for _schema, _function, _sizes in _SCHEMAS:
+    _name = _LIBRARY.define(_schema)
     _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-from fx_onnx.core.source_lines import portable_stack_trace
+from fx_onnx.core.source_lines import portable_stack_trace, traced_lines
 
 NAMESPACE = "namespace"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
@@ -122,14 +122,14 @@ def _parsed_scopes(paths: str, classes: str) -> tuple[tuple[str, str], ...]:
 
 def call_line(node: torch.fx.Node) -> str:
     """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace."""
-    frames = re.findall(r'File "(.+?)", line (\d+), in .+\n\s*(.*)', node.meta.get("stack_trace") or "")
-    return " ({}:{}: {})".format(*frames[-1]) if frames else ""
+    lines = traced_lines(node.meta.get("stack_trace") or "")
+    return f" ({lines[-1].place}: {lines[-1].code})" if lines else ""
 
 
 def source_line(properties: Mapping[str, str]) -> str:
     """Returns ``file:line`` of the innermost frame of a node's stack trace; empty if the node has none."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', properties.get(STACK_TRACE, ""))
-    return ":".join(frames[-1]) if frames else ""
+    lines = traced_lines(properties.get(STACK_TRACE, ""))
+    return lines[-1].place if lines else ""
 
 
 def operator_of(properties: Mapping[str, str]) -> str:

@@ -11,11 +11,12 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 __all__ = [
+    "TracedLine",
     "function_place",
     "innermost_line",
     "is_internal",
@@ -23,6 +24,7 @@ __all__ = [
     "line_text",
     "portable_stack_trace",
     "shown_path",
+    "traced_lines",
 ]
 
 _STDLIB = Path(os.__file__).parent
@@ -97,11 +99,32 @@ def shown_path(name: str) -> str:
 
 # The metadata of a model does not depend on the machine, the checkout or the process.
 
-# One frame of a stack trace: the line of the place, then the lines of the code up to the next place.
-_FRAME = re.compile(r'^( *File ")([^"]*)(".*\n?)((?:(?! *File ").*\n?)*)', re.MULTILINE)
+# One frame: the line of the place, in three parts, then the lines of the code up to the next place.
+_FRAME = re.compile(r'^( *File ")([^"]*)(", line (\d+), in (.*)\n?|".*\n?)((?:(?! *File ").*\n?)*)', re.MULTILINE)
 
 # The code that torch.fx generates. Its number counts the graphs of the process, and nobody can read its lines.
 _GENERATED = "<eval_with_key>"
+
+
+class TracedLine(NamedTuple):
+    """One frame of a stack trace: the file, the line, the function and the text of the line."""
+
+    path: str
+    line: str
+    function: str
+    code: str
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.path}:{self.line}"
+
+
+@lru_cache(maxsize=4096)
+def traced_lines(trace: str) -> tuple[TracedLine, ...]:
+    """Returns the frames of a stack trace as torch.export records it, the innermost last."""
+    found = (match.group(2, 4, 5, 6) for match in _FRAME.finditer(trace))
+    return tuple(TracedLine(path, line, name, " ".join(code.split())) for path, line, name, code in found if line)
 
 
 def portable_stack_trace(trace: str) -> str:
@@ -116,7 +139,7 @@ def portable_stack_trace(trace: str) -> str:
 @lru_cache(maxsize=4096)
 def _portable(trace: str, folder: str) -> str:
     def frame(match: re.Match[str]) -> str:
-        before, path, after, code = match.groups()
+        before, path, after, code = match.group(1, 2, 3, 6)
         return "" if path.startswith(_GENERATED) else f"{before}{_relative(path, folder)}{after}{code}"
 
     return _FRAME.sub(frame, trace)

@@ -27,7 +27,7 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
     return result if self.dtype is None else op.cast(result, self.dtype)
 
 
-def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+def _is_not_empty(self: torch.Tensor) -> bool:
     """Returns whether self is not known to be empty, and no size of it depends on data.
 
     The mean of no elements is NaN, for which ONNX has no definition and ONNX Runtime 0.

@@ -1,4 +1,4 @@
-"""Replaces the data of a model's weights, by name."""
+"""Changes of a whole model in place: the data of its weights, and the names of its dims."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import posixpath
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.source_lines import traced_lines
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
@@ -350,8 +350,6 @@ def _read_varint(file: BinaryIO) -> int:
 
 # ---------------------------------------------------------------- text for people
 
-_FRAME = re.compile(r'^ *File "([^"]*)", line (\d+), in (.*)$', re.MULTILINE)
-
 
 def graph_text(model: ir.Model) -> str:
     """Returns the model in ONNX's textual syntax (Source: ONNX's Syntax document), without the values of weights."""
@@ -370,6 +368,6 @@ def add_doc_strings(model: ir.Model) -> None:
     TorchScript's exporter wrote them in this form.
     """
     for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
-        frames = _FRAME.findall(node.metadata_props.get(metadata.STACK_TRACE, ""))
-        if frames:
-            node.doc_string = "\n".join(f"{path}({line}): {name}" for path, line, name in reversed(frames))
+        lines = traced_lines(node.metadata_props.get(metadata.STACK_TRACE, ""))
+        if lines:
+            node.doc_string = "\n".join(f"{each.path}({each.line}): {each.function}" for each in reversed(lines))

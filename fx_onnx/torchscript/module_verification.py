@@ -139,16 +139,19 @@ def _log_without_effect(
     fixed_batch_size: bool, use_external_data: bool, keep_initializers_as_inputs: bool, options: VerificationOptions
 ) -> None:
     """Logs at DEBUG which of the given arguments change nothing."""
-    if fixed_batch_size:
-        no_effect("fixed_batch_size", "dynamic_axes alone decides which dims are dynamic")
-    if use_external_data:
-        no_effect("use_external_data", "no file is written")
-    if not keep_initializers_as_inputs:
-        no_effect("keep_initializers_as_inputs", "no file is written")
-    if not options.flatten:
-        no_effect("flatten", "the program takes and returns tensors in the structure of the module")
-    if options.remained_onnx_input_idx is not None:
-        no_effect("remained_onnx_input_idx", "the program keeps inputs that the module does not use")
+    for argument, is_given, reason in (
+        ("fixed_batch_size", fixed_batch_size, "dynamic_axes alone decides which dims are dynamic"),
+        ("use_external_data", use_external_data, "no file is written"),
+        ("keep_initializers_as_inputs", not keep_initializers_as_inputs, "no file is written"),
+        ("flatten", not options.flatten, "the program takes and returns tensors in the structure of the module"),
+        (
+            "remained_onnx_input_idx",
+            options.remained_onnx_input_idx is not None,
+            "the program keeps inputs that the module does not use",
+        ),
+    ):
+        if is_given:
+            no_effect(argument, reason)
 
 
 def check_outputs(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, reduce
+from functools import reduce
 
 import onnx_ir as ir
 
 from fx_onnx.core import metadata
+from fx_onnx.core.source_lines import TracedLine, traced_lines
 from fx_onnx.passes.traversal import graphs_of, subgraphs
 
-__all__ = ["Frame", "GraphFacts", "ModuleFacts", "NodeFacts", "Source", "ValueFacts", "describe", "graph_facts"]
+__all__ = ["GraphFacts", "ModuleFacts", "NodeFacts", "Source", "ValueFacts", "describe", "graph_facts"]
 
-_FRAME = re.compile(r'^ *File "([^"]*)", line (\d+), in (.*)\n?((?:(?! *File ").*\n?)*)', re.MULTILINE)
 _TARGET = re.compile(r"\[target=(?:torch\.ops\.)?([^\]]+)\]")
 _LONGEST_ATTRIBUTE = 120
 
@@ -41,15 +41,6 @@ class ModuleFacts:
 
 
 @dataclass(frozen=True)
-class Frame:
-    """One place of a stack trace: ``file:line``, the function and the text of the line."""
-
-    place: str
-    function: str
-    code: str
-
-
-@dataclass(frozen=True)
 class Source:
     """Where nodes come from.
 
@@ -61,7 +52,7 @@ class Source:
 
     operators: tuple[str, ...]
     fx: str
-    frames: tuple[Frame, ...]
+    frames: tuple[TracedLine, ...]
 
 
 @dataclass(frozen=True)
@@ -277,7 +268,7 @@ class _Reader:
             self._sources[texts] = len(self.facts.sources)
             fx, trace, target = texts
             operators = tuple(dict.fromkeys(_TARGET.findall(fx))) or ((target,) if target else ())
-            self.facts.sources.append(Source(operators, fx, _frames(trace)))
+            self.facts.sources.append(Source(operators, fx, tuple(dict.fromkeys(reversed(traced_lines(trace))))))
         return self._sources[texts]
 
     def _count(self) -> None:
@@ -306,13 +297,3 @@ def _attribute(attribute: ir.Attr) -> str:
         return f"{attribute.name}=tensor"
     text = str(attribute.value)
     return f"{attribute.name}={text if len(text) <= _LONGEST_ATTRIBUTE else text[:_LONGEST_ATTRIBUTE] + '...'}"
-
-
-@lru_cache(maxsize=4096)
-def _frames(trace: str) -> tuple[Frame, ...]:
-    """Returns the frames of a stack trace as torch.export records it, the innermost first."""
-    found = [
-        Frame(f"{path}:{line}", function, " ".join(code.split()))
-        for path, line, function, code in _FRAME.findall(trace)
-    ]
-    return tuple(dict.fromkeys(reversed(found)))

@@ -126,7 +126,8 @@ def _graph(facts: Facts, graph: GraphFacts) -> dict[str, Any]:
             [value.name, with_letters(value.type, letters), int(value.is_initializer)] for value in graph.values
         ],
         "sources": [
-            [each.operators, each.fx, [list(vars(frame).values()) for frame in each.frames]] for each in graph.sources
+            [each.operators, each.fx, [[line.place, line.function, line.code] for line in each.frames]]
+            for each in graph.sources
         ],
         "inputs": graph.inputs,
         "outputs": graph.outputs,

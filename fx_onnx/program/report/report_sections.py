@@ -12,6 +12,7 @@ from typing import Any
 from fx_onnx.program.report.facts import Facts, StageOutcome
 from fx_onnx.program.report.graph_facts import GraphFacts
 from fx_onnx.program.verification.tensor_comparison import Difference
+from fx_onnx.program.verification.verification_result import worst_of
 
 __all__ = [
     "Row",
@@ -225,18 +226,10 @@ def _dumps(facts: Facts) -> Iterator[Section]:
 
 
 def module_differences(facts: Facts, graph: GraphFacts) -> dict[int, Difference]:
-    """Returns the worst difference of the compared values that each module computes, by the index of the module.
-
-    A value that differs is worse than every value that agrees.
-    """
-    found: dict[int, Difference] = {}
+    """Returns the worst difference of the compared values that each module computes, by the index of the module."""
     producers = graph.producers() if facts.verification is not None else {}
-    for one in compared_values(facts).values():
-        for index in graph.modules_of(producers[one.name]) if one.name in producers else ():
-            known = found.get(index)
-            if known is None or (not one.ok, one.max_rel) > (not known.ok, known.max_rel):
-                found[index] = one
-    return found
+    found = [one for one in compared_values(facts).values() if one.name in producers]
+    return worst_of((index, one) for one in found for index in graph.modules_of(producers[one.name]))
 
 
 def compared_values(facts: Facts) -> dict[str, Difference]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ from torch.fx import Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.core import metadata
-from fx_onnx.core.source_lines import function_place, is_internal, shown_path
+from fx_onnx.core.source_lines import function_place, is_internal, shown_path, traced_lines
 from fx_onnx.core.translation_table import TranslationTable
 
 __all__ = ["Origin", "TranslationOrigins", "origin_of"]
@@ -160,9 +159,5 @@ def _translation(node: Node, origins: TranslationOrigins | None) -> str:
 
 def _user_line(trace: str) -> tuple[str, str]:
     """Returns the code and the ``file:line`` of the innermost frame that is not internal."""
-    frames = re.findall(r'File "([^"]+)", line (\d+), in [^\n]+\n\s*([^\n]*)', trace)
-    own = [frame for frame in frames if not is_internal(frame[0])]
-    if not own:
-        return "", ""
-    path, number, code = own[-1]
-    return code.strip().removeprefix("return ").strip(), f"{shown_path(path)}:{number}"
+    own = [each for each in traced_lines(trace) if not is_internal(each.path)]
+    return (own[-1].code.removeprefix("return "), f"{shown_path(own[-1].path)}:{own[-1].line}") if own else ("", "")

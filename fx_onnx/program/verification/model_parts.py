@@ -1,7 +1,7 @@
 """Cuts an ONNX model at the values that FX nodes have too, and runs the parts between them on PyTorch's values.
 
 A part computes one such value from others. It runs on the values that PyTorch computed, so an error of one part does
-not reach another part, and rounding differences do not add up.
+not reach another part, and rounding differences do not add up. The captured graph is run node by node and cut here too.
 """
 
 from __future__ import annotations

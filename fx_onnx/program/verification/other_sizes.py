@@ -22,7 +22,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.symbolic_sizes import size_of
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.trial_sizes import is_false, resized
 from fx_onnx.passes import matchers
 from fx_onnx.program.verification.reference_runs import user_leaves
@@ -77,8 +78,9 @@ class Resizer:
         self.sizes: dict[sympy.Symbol, int] = {}
         labels: dict[sympy.Symbol, str] = {}
         self._limits = limits
-        self._symbols = {name: symbol for symbol, name in _input_dims(self._shapes, inputs)}
-        named = _dim_names(self._shapes, inputs)
+        names = list(_input_dims(self._shapes, inputs))
+        # A name that torch made up, such as s17, is none of the user's.
+        named = {dim: name for dim, name in reversed(names) if is_dim_word(name) and name != str(dim)}
         for (name, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             given = leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
             for axis, (dim, size) in enumerate(zip(dims, given, strict=False)):
@@ -90,7 +92,7 @@ class Resizer:
             _Dim(symbol, labels[symbol], size, *_range(exported.range_constraints.get(symbol)))
             for symbol, size in self.sizes.items()
         ]
-        self._names = {**self._symbols, **{label: symbol for symbol, label in labels.items()}}
+        self._names = {name: symbol for symbol, name in (*names, *labels.items())}
         self._conditions = [each for each in conditions or () if self._names.keys() >= set(each.dims)]
         guards = shape_env.guards if shape_env is not None and conditions is None else ()
         self._guards = [shape_env.replace(guard.expr) for guard in guards]
@@ -121,7 +123,7 @@ class Resizer:
         """
         tried: list[dict[str, int]] = []
         bounds, findings = ([each for each in self._conditions if each.kind == kind] for kind in ("bound", "finding"))
-        given = {name: self.sizes[symbol] for name, symbol in self._names.items() if symbol in self.sizes}
+        given = self._named(self.sizes)
         for finding in findings if not self.reason else ():
             if any(not finding.holds(sizes) for sizes in tried):
                 continue
@@ -160,13 +162,15 @@ class Resizer:
         return next((found for found in order if self._run(found) and self._allowed(found)), sizes)
 
     def _run(self, sizes: Sizes) -> bool:
-        named = {name: sizes[symbol] for name, symbol in self._symbols.items() if symbol in sizes}
-        return all(limit.takes(named) for limit in self._limits)
+        return all(limit.takes(self._named(sizes)) for limit in self._limits)
+
+    def _named(self, sizes: Sizes) -> dict[str, int]:
+        return {name: sizes[symbol] for name, symbol in self._names.items() if symbol in sizes}
 
     def _changed(self, sizes: Sizes, choice: int) -> Sizes:
         """Returns sizes with one of the changes that a limit proposes, and the number of all tokens that follows."""
         found = dict(sizes)
-        symbols = self._symbols
+        symbols = self._names
         for limit in self._limits:
             dim, size = limit.changes()[choice]
             if dim in symbols:
@@ -214,8 +218,7 @@ class Resizer:
     def _allowed(self, sizes: Sizes) -> bool:
         """Returns whether the conditions are true for the sizes, and no dim that they determine is negative."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-        named = {name: sizes[symbol] for name, symbol in self._names.items() if symbol in sizes}
-        holds = all(each.holds(named) for each in self._conditions) and self._possible(sizes)
+        holds = all(each.holds(self._named(sizes)) for each in self._conditions) and self._possible(sizes)
         return holds and not any(is_false(guard, values) for guard in self._guards)
 
     def _possible(self, sizes: Sizes) -> bool:
@@ -238,22 +241,10 @@ def _symbolic_shapes(exported: ExportedProgram) -> tuple[list[tuple[str, list[An
             continue
         value = None if isinstance(spec.arg, ConstantArgument) else values.get(spec.arg.name)
         sizes = value.shape if isinstance(value, torch.Tensor) else [value] if isinstance(value, torch.SymInt) else []
-        shapes.append((spec.arg.name, [_expression(size) for size in sizes]))
+        shapes.append((spec.arg.name, [size_of(size) for size in sizes]))
         mode = getattr(value, "fake_mode", None)
         shape_env = shape_env or getattr(mode, "shape_env", None)
     return shapes, shape_env
-
-
-def _dim_names(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir.Value]) -> dict[Any, str]:
-    """Returns the user's name of each dim that has one, from the inputs of the ONNX model.
-
-    A name that torch made up, such as ``s17``, does not count.
-    """
-    names: dict[Any, str] = {}
-    for dim, name in _input_dims(shapes, inputs):
-        if is_dim_word(name) and name != str(dim):
-            names.setdefault(dim, name)
-    return names
 
 
 def _input_dims(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir.Value]) -> Iterator[tuple[Any, str]]:
@@ -263,13 +254,6 @@ def _input_dims(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir
         for dim, size in zip(dims, shape, strict=False):
             if isinstance(size, ir.SymbolicDim) and size.value:
                 yield dim, size.value
-
-
-def _expression(size: Any) -> Any:
-    if isinstance(size, int):
-        return size
-    expression = symbolic_expression(size)
-    return int(expression) if expression.is_number else expression
 
 
 def _range(limits: Any) -> tuple[int, int]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from fx_onnx.core.errors import ArgumentError, VerificationError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.verification.tensor_comparison import Difference
 
-__all__ = ["Cause", "SizeResult", "Verification", "by_module"]
+__all__ = ["Cause", "SizeResult", "Verification", "by_module", "worst_of"]
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -204,11 +207,15 @@ class Verification:
 
 def by_module(differences: Iterable[Difference]) -> dict[str, Difference]:
     """Returns the worst difference of each module, by module path, in the order of execution."""
-    worst: dict[str, Difference] = {}
-    for difference in differences:
-        known = worst.get(difference.module)
-        if known is None or (known.ok, -known.max_rel) > (difference.ok, -difference.max_rel):
-            worst[difference.module] = difference
+    return worst_of((difference.module, difference) for difference in differences)
+
+
+def worst_of(pairs: Iterable[tuple[Key, Difference]]) -> dict[Key, Difference]:
+    """Returns the worst difference of each key. One that differs is worse than every one that agrees."""
+    worst: dict[Key, Difference] = {}
+    for key, each in pairs:
+        known = worst.setdefault(key, each)
+        worst[key] = max(known, each, key=lambda one: (not one.ok, one.max_rel))
     return worst
 
 
