@@ -7,6 +7,7 @@ import torch
 from torch.export import Dim, export
 
 import fx_onnx
+from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import ArgumentError, VerificationError
 from fx_onnx.core.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -224,3 +225,18 @@ def test_a_size_that_a_finding_excludes() -> None:
     result = verify(program, (x + 1,), module=Branch())
     assert result.ok and "excludes batch=4: the ONNX program differs in 'mul' at batch=4: the largest" in str(result)
     assert "The sizes batch=4 are not compared, because the module refuses them" in str(verify(program, (x,)))
+
+
+def test_a_condition_that_the_export_did_not_tell_is_found() -> None:
+    """The sizes follow what the export told, not the guards of the capture, of which it may have dropped one."""
+
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[0] > 4 else x + 1
+
+    x = torch.full((5, 3), 3.0)
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="only where batch >= 5"):
+        program = fx_onnx.export(Branch(), (x,), dynamic_shapes=({0: "batch"},))
+    assert verify(program, (x,), module=Branch()).ok
+    program.dims = DimTable(list(program.dims))
+    assert verify(program, (x,), module=Branch())._problems()[0].startswith("'mul' at batch=4: the largest difference")

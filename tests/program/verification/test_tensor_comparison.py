@@ -98,6 +98,14 @@ def test_a_tolerance_by_element():
     difference = compare("y", expected, found, Tolerance(1e-3, by_element=True))
     assert difference.problem.startswith("1 of 2 elements differ by more than 1e-07 plus 0.001 of their magnitude; the")
     assert compare("y", expected, expected.double(), Tolerance(check_dtype=False)).ok
+    assert compare("y", expected, expected[None], Tolerance(check_shape=False)).ok
+
+
+def test_a_share_of_elements_that_may_differ_by_any_amount():
+    expected, found = torch.ones(4), torch.tensor([1.0, 1.0, 1.0, NAN])
+    assert compare("y", expected, found, Tolerance(outliers=0.25)).ok
+    assert not compare("y", expected, found, Tolerance(outliers=0.2)).ok
+    assert not compare("y", expected, expected.double(), Tolerance(outliers=0.25)).ok
 
 
 @pytest.mark.parametrize(
