@@ -69,8 +69,7 @@ def set_script_line(file: str, line: int) -> None:
     torch stores the line as the place of the guards that it records. Without the class or its attributes, and outside
     of a capture, there is no effect; a warning about a guard then gives no place.
     """
-    find = getattr(getattr(torch._guards, "TracingContext", None), "try_get", None)
-    context: Any = find() if find else None
+    context = _tracing_context()
     if context is not None and hasattr(context, "loc_in_frame"):
         context.loc_in_frame = (f"{SCRIPT_MARK}{file}", line, "forward") if file else None
 
@@ -80,9 +79,12 @@ def script_line() -> tuple[str, int] | None:
 
     Returns None if it runs none, or without the class or its attributes; then a warning about a size gives no place.
     """
-    find = getattr(getattr(torch._guards, "TracingContext", None), "try_get", None)
-    file, line, _ = getattr(find() if find else None, "loc_in_frame", None) or ("", 0, "")
+    file, line, _ = getattr(_tracing_context(), "loc_in_frame", None) or ("", 0, "")
     return (file.removeprefix(SCRIPT_MARK), line) if file.startswith(SCRIPT_MARK) else None
+
+
+def _tracing_context() -> Any:
+    return getattr(getattr(torch._guards, "TracingContext", None), "try_get", bool)() or None
 
 
 def registered_symbolics() -> dict[str, Mapping[int, Callable[..., Any]]]:

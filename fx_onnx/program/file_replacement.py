@@ -129,12 +129,9 @@ class FileReplacement:
 
     def finish(self) -> None:
         """Removes the data files of the old model, and the journal if nothing remains for a later save to remove."""
-        remaining = False
-        for path in self.old_data:
-            remaining |= not _removed(path)
-        if self._journal is not None and not remaining:
-            with suppress(OSError):
-                self._journal.remove()
+        removed = [_removed(path) for path in self.old_data]
+        if all(removed):
+            self._remove_journal()
 
     def undo(self) -> None:
         """Removes the temporary files, and the new data file unless the new model is in place.
@@ -146,7 +143,11 @@ class FileReplacement:
         read = _files_read(self._model)
         _remove_data_files(self._path.parent, self._new_data, read)
         unread = read is None or any(path.name not in read and path.exists() for path in self.old_data)
-        if self._journal is not None and not unread:
+        if not unread:
+            self._remove_journal()
+
+    def _remove_journal(self) -> None:
+        if self._journal is not None:
             with suppress(OSError):
                 self._journal.remove()
 

@@ -222,11 +222,8 @@ class Facts:
 
     def compared(self) -> Iterator[tuple[str, Difference]]:
         """Yields the compared outputs: first with the given arguments, then with other sizes, which the text names."""
-        for sizes, outputs in (
-            ("", self.verification.outputs if self.verification is not None else ()),
-            *((f" at {each.sizes}", each.outputs) for each in (self.verification.sizes if self.verification else ())),
-        ):
-            yield from ((sizes, one) for one in outputs)
+        for run in self.verification.runs if self.verification is not None else ():
+            yield from ((f" at {run.sizes}" if run.sizes else "", one) for one in run.outputs)
 
 
 # ---------------------------------------------------------------- the facts of the model

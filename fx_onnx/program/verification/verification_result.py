@@ -44,10 +44,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class SizeResult:
-    """The comparison for other sizes of the dynamic dims.
+    """The comparison for some sizes of the dynamic dims.
 
     Attributes:
-        sizes: the sizes, for example ``batch=3, tokens=7``.
+        sizes: the sizes, for example ``batch=3, tokens=7``; empty for those of the given arguments.
         outputs: the differences of all outputs.
         problem: why the program could not run; empty if it ran.
         finding: the condition of the finding that excludes the sizes, such as ``batch >= 5``; empty if none does.
@@ -66,7 +66,8 @@ class SizeResult:
     @property
     def problems(self) -> list[str]:
         """What differs, one text for each output."""
-        bad = [f"{output.name!r} at {self.sizes}: {output.problem}" for output in self.outputs if not output.ok]
+        at = f" at {self.sizes}" if self.sizes else ""
+        bad = [f"{output.name!r}{at}: {output.problem}" for output in self.outputs if not output.ok]
         return [*bad, f"the sizes {self.sizes}: {self.problem}"] if self.problem else bad
 
 
@@ -92,14 +93,19 @@ class Verification:
     excluded: tuple[SizeResult, ...] = ()
 
     @property
+    def runs(self) -> tuple[SizeResult, ...]:
+        """The comparison for the given arguments, then those of ``sizes``."""
+        return (SizeResult("", self.outputs), *self.sizes)
+
+    @property
     def ok(self) -> bool:
         """True if all outputs agree, for all sizes."""
-        return all(output.ok for output in self.outputs) and all(each.ok for each in self.sizes)
+        return all(run.ok for run in self.runs)
 
     @property
     def max_rel(self) -> float:
         """The largest ``max_rel`` of all outputs, for all sizes."""
-        return max((output.max_rel for output in self._all_outputs()), default=0.0)
+        return max((output.max_rel for run in self.runs for output in run.outputs), default=0.0)
 
     @cached_property
     def values(self) -> tuple[Difference, ...]:
@@ -131,8 +137,7 @@ class Verification:
             raise VerificationError(f"The ONNX program differs from the PyTorch module in {'; '.join(bad)}.{cause}")
 
     def _problems(self) -> list[str]:
-        bad = [f"{output.name!r}: {output.problem}" for output in self.outputs if not output.ok]
-        return [*bad, *(problem for each in self.sizes for problem in each.problems)]
+        return [problem for run in self.runs for problem in run.problems]
 
     def save_repro(self, folder: str | os.PathLike[str]) -> Path:
         """Writes the smallest part of the model that shows the difference, with its inputs, and a script.
@@ -166,7 +171,8 @@ class Verification:
 
     def __str__(self) -> str:
         checked = [f"{len(self.outputs)} outputs", *(f"at {each.sizes}" for each in self.sizes)]
-        notes = [f"{each.name!r} is inaccurate in eager: {each.note}." for each in self._all_outputs() if each.note]
+        outputs = [output for run in self.runs for output in run.outputs]
+        notes = [f"{each.name!r} is inaccurate in eager: {each.note}." for each in outputs if each.note]
         head = f"The ONNX program agrees with the PyTorch module ({', '.join(checked)})."
         if not self.ok:
             head = f"The ONNX program differs from the PyTorch module in {'; '.join(self._problems())}."
@@ -182,9 +188,6 @@ class Verification:
             found.append(f"The finding {each.finding} excludes {each.sizes}: the ONNX program {verdict}.")
         return [*found, *self.skipped]
 
-    def _all_outputs(self) -> list[Difference]:
-        return [*self.outputs, *(output for each in self.sizes for output in each.outputs)]
-
     def table(self, of: str = "outputs") -> str:
         """Returns the differences as a table of plain text.
 
@@ -195,9 +198,8 @@ class Verification:
             ArgumentError: ``of`` has another value.
         """
         if of == "outputs":
-            rows = [("given", each) for each in self.outputs]
-            rows += [(result.sizes, each) for result in (*self.sizes, *self.excluded) for each in result.outputs]
-            return _table("sizes", rows)
+            runs = (*self.runs, *self.excluded)
+            return _table("sizes", [(run.sizes or "given", each) for run in runs for each in run.outputs])
         if of == "values":
             return _table("module", [(each.module, each) for each in self.values])
         if of == "modules":
