@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from unittest.mock import MagicMock
 
 import torch
@@ -36,9 +37,11 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 from benchmarks.isolated import Failed, assert_right, isolated, one_line
+from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.trial_sizes import resized
 from tests.compare import assert_close
 
+T = TypeVar("T")
 PAGE = Path(__file__).parents[1] / "docs" / "scoreboard.md"
 UNUSABLE, RANDOM = "does not run", "random"
 RIGHT, REFUSED, WRONG, UNCAPTURED, BEYOND = "right", "refused", "wrong", "not captured", "right beyond the capture"
@@ -50,6 +53,13 @@ class Example(NamedTuple):
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+class Exported(NamedTuple):
+    """A program as a function of the module's arguments, and what became of its dims, if the exporter tells."""
+
+    call: Callable[..., Any]
+    dims: DimTable = DimTable()
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,9 @@ class Outcome:
 class _Absent(MetaPathFinder, Loader):
     """Imports mocks for packages that each file of paritybench imports, and that few models use."""
 
-    _PACKAGES = frozenset({"matplotlib", "pandas", "scipy", "sklearn", "tensorflow", "torchaudio", "torchtext"})
+    _PACKAGES = frozenset(
+        {"matplotlib", "pandas", "scipy", "sklearn", "tensorboard", "tensorflow", "torchaudio", "torchtext"}
+    )
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Returns the spec of a mock. This finder is the last one, so that installed packages are imported."""
@@ -167,8 +179,11 @@ def _named(model: Any) -> tuple[torch.nn.Module, Example]:
 
 
 def outcome(case: Case) -> Outcome:
-    """Builds a model, and exports it in all ways."""
+    """Builds a model, and exports it in all ways. What the code of a list prints is dropped."""
     found = Outcome()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
     try:
         module, example = case.build()
         first, second = (_eager(module, example, seed) for seed in (0, 1))
@@ -210,7 +225,7 @@ def _export_in_way(case: Case, way: str, module: torch.nn.Module, example: Examp
 
 
 def _judged(
-    export: Callable[[], Any], module: torch.nn.Module, examples: Sequence[Example], found: Outcome, key: str
+    export: Callable[[], Exported], module: torch.nn.Module, examples: Sequence[Example], found: Outcome, key: str
 ) -> tuple[str, str]:
     """Returns the kind of an export and its text. A size that the export excludes in words is not compared."""
     try:
@@ -218,36 +233,45 @@ def _judged(
     except Exception as error:
         return REFUSED, one_line(error)
     for example in examples:
-        if example is not examples[0] and (not _runs(module, example) or _is_excluded(program, module, example)):
+        if example is not examples[0] and (not _runs(module, example) or _is_excluded(program.dims, module, example)):
             continue
         try:
-            given = copy.deepcopy(example)
-            assert_right(program(*given.args, **given.kwargs), module, *example)
+            given = _copied(example)
+            assert_right(program.call(*given.args, **given.kwargs), module, *example)
         except Exception as error:
             return WRONG, f"{'as exported' if example is examples[0] else 'at another batch'}: {one_line(error)}"
     return RIGHT, ""
 
 
 def _plain(module: torch.nn.Module, example: Example, shapes: Any) -> None:
-    given = copy.deepcopy(example)
+    given = _copied(example)
     torch.export.export(module, given.args, given.kwargs, dynamic_shapes=shapes, strict=False)
 
 
-def _ours(module: torch.nn.Module, example: Example, shapes: Any) -> Any:
-    given = copy.deepcopy(example)
-    return fx_onnx.export(module, given.args, kwargs=given.kwargs, dynamic_shapes=shapes, verbose=False)
+def _ours(module: torch.nn.Module, example: Example, shapes: Any) -> Exported:
+    given = _copied(example)
+    program = fx_onnx.export(module, given.args, kwargs=given.kwargs, dynamic_shapes=shapes, verbose=False)
+    return Exported(program.call_structured, program.dims)
 
 
-def _torch_onnx(module: torch.nn.Module, example: Example, shapes: Any) -> Any:
-    given = copy.deepcopy(example)
+def _torch_onnx(module: torch.nn.Module, example: Example, shapes: Any) -> Exported:
+    given = _copied(example)
     return torch.onnx.export(module, given.args, kwargs=given.kwargs, dynamic_shapes=shapes, dynamo=True, verbose=False)
 
 
+def _copied(value: T) -> T:
+    """Returns a copy, or the value itself if an object in it cannot be copied."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
+
+
 def _eager(module: torch.nn.Module, example: Example, seed: int) -> Any:
-    given = copy.deepcopy(example)
+    given = _copied(example)
     _seed(seed)
     with torch.no_grad():
-        return copy.deepcopy(module)(*given.args, **given.kwargs)
+        return _copied(module)(*given.args, **given.kwargs)
 
 
 def _runs(module: torch.nn.Module, example: Example) -> bool:
@@ -296,15 +320,13 @@ def _doubled(example: Example) -> Example:
     return result
 
 
-def _is_excluded(program: Any, module: torch.nn.Module, example: Example) -> bool:
+def _is_excluded(dims: DimTable, module: torch.nn.Module, example: Example) -> bool:
     """Returns whether the export told that it is not right for these sizes."""
-    if not isinstance(program, fx_onnx.ONNXProgram):
-        return False
     leaves = pytree.tree_leaves(_in_order(module, example))
     sizes = {f"d{n}": leaf.shape[0] for n, leaf in enumerate(leaves) if _has_batch(leaf)}
-    if any(dim.sizes.startswith("fixed") for dim in program.dims):
+    if any(dim.sizes.startswith("fixed") for dim in dims):
         return True
-    return not all(each.holds(sizes) for each in program.dims.conditions if sizes.keys() >= set(each.dims))
+    return not all(each.holds(sizes) for each in dims.conditions if sizes.keys() >= set(each.dims))
 
 
 # ---------------------------------------------------------------- results and the page
