@@ -106,7 +106,7 @@ class _Absent(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> Any:
         """Returns a mock, which has every attribute."""
-        return MagicMock(name=spec.name)
+        return MagicMock(name=spec.name, __version__="99")
 
     def exec_module(self, module: Any) -> None:
         """Does nothing: a mock has no code."""
@@ -256,7 +256,9 @@ def _ours(module: torch.nn.Module, example: Example, shapes: Any) -> Exported:
 
 def _torch_onnx(module: torch.nn.Module, example: Example, shapes: Any) -> Exported:
     given = _copied(example)
-    return torch.onnx.export(module, given.args, kwargs=given.kwargs, dynamic_shapes=shapes, dynamo=True, verbose=False)
+    options: dict[str, Any] = {"dynamic_shapes": shapes, "dynamo": True, "verbose": False}
+    program: Any = torch.onnx.export(module, given.args, kwargs=given.kwargs, **options)
+    return Exported(program)
 
 
 def _copied(value: T) -> T:
@@ -304,9 +306,10 @@ def _batches(module: torch.nn.Module, example: Example, dim: Callable[[str], Any
 
 
 def _in_order(module: torch.nn.Module, example: Example) -> tuple[Any, ...]:
-    if not example.kwargs:
-        return example.args
-    return tuple(inspect.signature(module.forward).bind(*example.args, **example.kwargs).arguments.values())
+    try:
+        return tuple(inspect.signature(module.forward).bind(*example.args, **example.kwargs).arguments.values())
+    except TypeError:  # the module calls something else than its forward
+        return (*example.args, *example.kwargs.values())
 
 
 def _has_batch(leaf: Any) -> bool:
