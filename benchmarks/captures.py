@@ -20,10 +20,8 @@ import copy
 import gc
 import json
 import logging
-import multiprocessing
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +33,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import fx_onnx
+from benchmarks.isolated import Failed, isolated
 from benchmarks.models import BENCHMARKS
 from tests.models.families import FAMILIES
 from tests.models.registry import CASES
@@ -148,29 +147,11 @@ def measure(name: str, rounds: int, static: bool) -> dict[str, Any]:
 
 def guarded(name: str, rounds: int, static: bool, limit: float) -> dict[str, Any]:
     """Returns the row, measured in a process of its own."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def failure(text: str) -> dict[str, Any]:
-        return {"name": name, "static": static, "error": text}
-
-    def work() -> None:
-        warnings.simplefilter("ignore")
-        try:
-            sender.send(measure(name, rounds, static))
-        except Exception as error:
-            sender.send(failure(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
-
-    process = context.Process(target=work)
-    process.start()
-    sender.close()
+    row = {"name": name, "static": static}
     try:
-        found: dict[str, Any] = receiver.recv() if receiver.poll(limit) else failure("too slow")
-    except EOFError:
-        found = failure("crashed")
-    process.kill()
-    process.join()
-    return found
+        return isolated(lambda: measure(name, rounds, static), limit)
+    except Failed as error:
+        return row | {"error": str(error)}
 
 
 def text_of(row: dict[str, Any]) -> str:

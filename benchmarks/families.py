@@ -12,25 +12,21 @@ import argparse
 import copy
 import json
 import logging
-import multiprocessing
 import statistics
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch.utils._pytree import tree_map_only
 
 import fx_onnx
-from tests.compare import assert_as_accurate, assert_close
+from benchmarks.isolated import Failed, assert_right, isolated, one_line
 from tests.models import onnx_exporter
 from tests.models.families import FAMILIES, Family
 from tests.models.family_inputs import KINDS
@@ -113,36 +109,14 @@ def outcome(family: Family, exporter: str) -> Outcome:
         found = Outcome(RIGHT, seconds, own, len(list(exported.graph)))
         for inputs in examples:
             stage = "right as exported" if inputs is examples[0] else "right at other sizes"
-            _assert_right(exported.call(**copy.deepcopy(inputs)), module, inputs)
+            assert_right(exported.call(**copy.deepcopy(inputs)), module, (), inputs)
     except Exception as error:
         if stage == "captured" and not _is_capture(error):
             stage = "exported"
         if stage == "captured" and family.blocked:
             return Outcome(f"{BLOCKED}: {family.blocked}")
-        return replace(found, text=f"not {stage}: {type(error).__name__}: {' '.join(str(error).split())}"[:600])
+        return replace(found, text=f"not {stage}: {one_line(error, 600)}")
     return found
-
-
-def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> None:
-    """Checks that the result equals eager, or is as close to the float64 result as eager is.
-
-    The second condition is for deep networks, which amplify rounding errors.
-
-    Raises:
-        AssertionError: neither holds, or eager itself differs from float64 by more than a hundredth.
-    """
-    with torch.no_grad():
-        want = module(**copy.deepcopy(inputs))
-        try:
-            assert_close(got, want)
-        except AssertionError as unequal:
-            doubled = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, inputs)
-            try:
-                truth = copy.deepcopy(module).double()(**doubled)
-            except Exception:  # a network that cannot be converted to float64 is compared with eager only
-                raise unequal from None
-            assert_close(want, tree_map_only(torch.Tensor, lambda x: x.float(), truth), 1e-2)
-            assert_as_accurate(got, want, truth)
 
 
 def _is_capture(error: Exception) -> bool:
@@ -151,24 +125,10 @@ def _is_capture(error: Exception) -> bool:
 
 def guarded(family: Family, exporter: str, limit: float) -> Outcome:
     """Returns the outcome, from a process that is killed at the time limit."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def work(connection: Connection) -> None:
-        warnings.filterwarnings("ignore")
-        connection.send(outcome(family, exporter))
-
-    process = context.Process(target=work, args=(sender,))
-    process.start()
-    sender.close()
     try:
-        return receiver.recv() if receiver.poll(limit) else Outcome(f"not done in {limit:.0f} s")  # type: ignore[no-any-return]
-    except EOFError:
-        process.join()
-        return Outcome(f"crashed: exit code {process.exitcode}")
-    finally:
-        process.kill()
-        process.join()
+        return isolated(lambda: outcome(family, exporter), limit)
+    except Failed as error:
+        return Outcome(str(error))
 
 
 class Results:
