@@ -85,30 +85,30 @@ class NodeBuilder:
             else self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
             for index, x in enumerate(inputs)
         ]
-        node = ir.node(
-            op_type,
-            values,
-            attributes,
-            domain=domain,
-            num_outputs=outputs,
-            metadata_props=dict(self.node.metadata_props),
-        )
-        node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
+        results = [_Result() for _ in range(outputs)]
+        node = ir.node(op_type, values, attributes, domain=domain, outputs=results)
         dtypes: Sequence[DataType | None] = [None] * outputs
         if schema is not None:
             dtypes = infer_output_dtypes(schema, list(map(_dtype, values)), node.attributes, outputs)
-        for index, (result, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
-            result.name = node.name if outputs == 1 else self.editor.unique_name(f"{node.name}_{index}")
+        for result, dtype in zip(results, dtypes, strict=True):
             result.type = ir.TensorType(dtype or self.dtype)
-        self._insert(node, None if sizes is None else [ir.Shape(sizes) for _ in range(outputs)])
+            result.opset = self.editor.opset
+            if sizes is not None:
+                result.shape = ir.Shape(sizes)
+        self._add(node)
         return node.outputs
 
-    def _insert(self, node: ir.Node, shapes: Sequence[ir.Shape | None] | None) -> None:
-        if shapes is None:
-            shapes = infer_shapes(node, self.editor.opset)
-        for result, shape in zip(node.outputs, shapes, strict=True):
-            result.shape = shape
+    def _add(self, node: ir.Node) -> None:
         self.created.append(node)
+        self._place(node)
+
+    def _place(self, node: ir.Node) -> None:
+        """Gives a new node its name and metadata, and inserts it."""
+        node.metadata_props.update(self.node.metadata_props)
+        node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{node.op_type}")
+        for index, result in enumerate(node.outputs):
+            result.name = node.name if len(node.outputs) == 1 else self.editor.unique_name(f"{node.name}_{index}")
+            result.shape = result.shape  # noqa: PLW0127  infers it in this opset
         if self._after is None:
             self.editor.insert_before(node, self.node)
         else:
@@ -150,6 +150,31 @@ class NodeBuilder:
     def odd(self, x: Value, of_magnitude: Value) -> Value:
         """Completes an odd function f: returns ``of_magnitude``, which is f(|x|), negated where x is negative."""
         return self.Where(self.Less(x, 0.0), self.Neg(of_magnitude), of_magnitude)
+
+
+class _Result(Value):
+    """A result of a new node, whose shape is inferred when it is first read: most that rules make replace one that has it.
+
+    Attributes:
+        opset: the opset of the node; 0 once the shape is known.
+    """
+
+    __slots__ = ("opset",)
+    opset: int
+
+    @property
+    def shape(self) -> ir.Shape | None:
+        """The shape; None if the rank is not known."""
+        node = self.producer()
+        if self.opset and node is not None:
+            for result, shape in zip(node.outputs, infer_shapes(node, self.opset), strict=True):
+                result.shape = shape
+        return super().shape
+
+    @shape.setter
+    def shape(self, value: ir.Shape | None) -> None:
+        self.opset = 0
+        Value.shape.__set__(self, value)
 
 
 def _dtype(x: Any) -> DataType | None:

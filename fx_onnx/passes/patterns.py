@@ -29,16 +29,17 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable
 
-__all__ = ["Match", "Pattern", "PatternError", "parse"]
+__all__ = ["Match", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
 
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
@@ -52,54 +53,85 @@ class PatternError(ValueError):
     """The text is no pattern; the message names the part."""
 
 
-class Match(NamedTuple):
-    """What a pattern matched so far.
+@dataclass(slots=True, eq=False)
+class Match:
+    """What matches so far at one node. A part that matches adds to it, and takes back what it added if a later one fails.
 
     Attributes:
+        node: the node at which the pattern ends.
+        editor: the editor of its graph.
         bound: the values, constants and attributes by name.
         nodes: the nodes, the root first; a node that two operands read is there twice.
         private: those of them that nothing outside of the match may read.
+        operands: the operands that are being matched, by the key of their operation.
     """
 
-    bound: Mapping[str, Any] = {}
-    nodes: tuple[ir.Node, ...] = ()
-    private: tuple[ir.Node, ...] = ()
+    node: ir.Node
+    editor: Editor
+    bound: dict[str, Any] = field(default_factory=dict)
+    nodes: list[ir.Node] = field(default_factory=list)
+    private: list[ir.Node] = field(default_factory=list)
+    operands: dict[int, Sequence[Any]] = field(default_factory=dict)
 
-    def bind(self, name: str, found: Any) -> Match | None:
-        """Returns the match with a name; None if the name has another value."""
+    def bind(self, name: str, value: Any, then: _Then) -> bool:
+        """Binds a name and continues; False if the name has another value, or if nothing accepts the match."""
         if name == "_":
-            return self
-        if name not in self.bound:
-            return self._replace(bound={**self.bound, name: found})
-        known = self.bound[name]
-        is_same = known is found or (not isinstance(found, ir.Value) and np.array_equal(known, found))
-        return self if is_same else None
+            return then(self)
+        if name in self.bound:
+            known = self.bound[name]
+            is_same = known is value or (not isinstance(value, ir.Value) and np.array_equal(known, value))
+            return is_same and then(self)
+        self.bound[name] = value
+        if then(self):
+            return True
+        del self.bound[name]
+        return False
 
-    def visit(self, *nodes: ir.Node, shared: bool) -> Match:
-        """Returns the match with more nodes."""
-        return Match(self.bound, (*self.nodes, *nodes), self.private if shared else (*self.private, *nodes))
+    def visit(self, nodes: Sequence[ir.Node], shared: bool, then: _Then) -> bool:
+        """Adds nodes and continues; False if nothing accepts the match."""
+        count, private = len(self.nodes), len(self.private)
+        self.nodes += nodes
+        if not shared:
+            self.private += nodes
+        if then(self):
+            return True
+        del self.nodes[count:], self.private[private:]
+        return False
+
+
+Operators = tuple[tuple[str, str], ...]
+"""The domain and type of several operators."""
+
+_Then = Callable[[Match], bool]
+"""What follows a part that matches: the other parts, then what accepts the match. Returns whether it was accepted."""
+
+_Step = Callable[[Any, Match], bool]
+"""Matches a part to a value, or to a constant or an attribute, and continues."""
+
+NodeStep = Callable[[ir.Node, Match], bool]
+"""Matches a part to a node of one of its operators, and continues."""
+
+_keys = itertools.count()
 
 
 class Pattern:
-    """A part of a pattern."""
+    """A part of a pattern. It is compiled into functions each of which calls the next one where it matches."""
 
-    roots: tuple[tuple[str, str], ...]
-    """The domain and type of the operators at which the pattern ends; empty if it matches other values too."""
+    roots: Operators
+    """The operators at which the pattern ends; empty if it matches other values only."""
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        """Returns whether the producer of the value is one of the roots. It is a quick check before ``match``."""
-        node = None if value is None else value.producer()
-        return node is not None and (node.domain, node.op_type) in self.roots
+    @property
+    def producers(self) -> Operators:
+        """The operators one of which produces each value that matches; empty if other values match too."""
+        return self.roots
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        """Yields the ways in which the pattern matches a value."""
-        node = None if value is None else value.producer()
-        if node is not None and (node.domain, node.op_type) in self.roots:
-            yield from self.match_node(node, found)
+    def step(self, then: _Then) -> _Step:
+        """Returns the function that matches a value."""
+        raise NotImplementedError
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        """Yields the ways in which the pattern matches a node."""
-        return iter(())
+    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+        """Returns the functions that match a node, each with the operators of the nodes."""
+        return ()
 
     def parts(self) -> Sequence[Pattern]:
         """Returns the patterns of which this one consists."""
@@ -122,6 +154,42 @@ class Pattern:
             yield from each.operators()
 
 
+def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
+    """Returns the domains of operators by their type."""
+    return {op_type: tuple(domain for domain, each in operators if each == op_type) for _, op_type in operators}
+
+
+def _in_order(parts: Sequence[Callable[[_Then], _Step]], then: _Then) -> tuple[int, _Then]:
+    """Returns what matches parts to the operands that ``Match.operands`` has under a key, and the key."""
+    key = next(_keys)
+    for place, part in reversed([*enumerate(parts)]):
+        then = _operand(key, place, part(then))
+    return key, then
+
+
+def _operand(key: int, place: int, step: _Step) -> _Then:
+    return lambda match: step(match.operands[key][place], match)
+
+
+def _binder(name: str) -> Callable[[_Then], _Step]:
+    return lambda then: lambda value, match: match.bind(name, value, then)
+
+
+def _quick_check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
+    """Returns what tells, before anything is allocated, whether nodes of the right operators produce operands."""
+    needed = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
+
+    def may_match(values: Sequence[ir.Value | None]) -> bool:
+        for place, domains in needed:
+            value = values[place]
+            node = None if value is None else value.producer()
+            if node is None or node.domain not in domains.get(node.op_type, ()):
+                return False
+        return True
+
+    return may_match
+
+
 @dataclass(frozen=True)
 class _Value(Pattern):
     """Any value, a constant of one kind, or an absent input."""
@@ -133,18 +201,16 @@ class _Value(Pattern):
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return (value is None) == (self.name is None)
+    def step(self, then: _Then) -> _Step:
+        name, read = self.name, self.read
+        if name is None:
+            return lambda value, match: value is None and then(match)
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        if self.name is None:
-            if value is None:
-                yield found
-            return
-        bound = self.read(value)
-        after = None if bound is None else found.bind(self.name, bound)
-        if after is not None:
-            yield after
+        def step(value: ir.Value | None, match: Match) -> bool:
+            found = read(value)
+            return found is not None and match.bind(name, found, then)
+
+        return step
 
 
 @dataclass(frozen=True)
@@ -152,35 +218,45 @@ class _Number(Pattern):
     number: float
     roots = ()
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return value is not None
+    def matches(self, number: float | None) -> bool:
+        return number is not None and math.isclose(number, self.number, rel_tol=_PRECISION)
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        number = constant_number(value)
-        if number is not None and math.isclose(number, self.number, rel_tol=_PRECISION):
-            yield found
+    def step(self, then: _Then) -> _Step:
+        return lambda value, match: self.matches(constant_number(value)) and then(match)
 
 
 @dataclass(frozen=True)
 class _Alternatives(Pattern):
     choices: tuple[Pattern, ...]
-    roots: tuple[tuple[str, str], ...]
+
+    @property
+    def roots(self) -> Operators:  # type: ignore[override]
+        return tuple(root for each in self.choices for root in each.roots)
+
+    @property
+    def producers(self) -> Operators:
+        return self.roots if all(each.producers for each in self.choices) else ()
 
     def parts(self) -> Sequence[Pattern]:
         return self.choices
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return any(each.may_match(value) for each in self.choices)
+    def step(self, then: _Then) -> _Step:
+        steps = [each.step(then) for each in self.choices]
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        for each in self.choices:
-            if each.may_match(value):
-                yield from each.match(value, found)
+        def step(value: ir.Value | None, match: Match) -> bool:
+            for each in steps:
+                if each(value, match):
+                    return True
+            return False
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        for each in self.choices:
-            if (node.domain, node.op_type) in each.roots:
-                yield from each.match_node(node, found)
+        return step
+
+    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+        return [step for each in self.choices for step in each.node_steps(then)]
+
+
+class _Bound(str):
+    """The name that an attribute's value gets."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +272,7 @@ class _Operation(Pattern):
         shared: whether nodes outside of the match may read it.
     """
 
-    roots: tuple[tuple[str, str], ...]
+    roots: Operators
     operands: tuple[Pattern, ...]
     rest: str | None = None
     attributes: tuple[tuple[str, Any], ...] = ()
@@ -210,57 +286,61 @@ class _Operation(Pattern):
         bound = [wanted for _, wanted in self.attributes if isinstance(wanted, _Bound)]
         return bound if self.rest is None else [*bound, self.rest]
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        if value is not None and value.index() == self.result:
-            yield from super().match(value, found)
+    def step(self, then: _Then) -> _Step:
+        ((roots, node_step),) = self.node_steps(then)
+        domains, result = _by_type(roots), self.result
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        count = len(self.operands)
-        inputs: list[ir.Value | None] = list(node.inputs)
-        inputs += [None] * (count - len(inputs))
-        if self.rest is None and any(each is not None for each in inputs[count:]):
-            return
-        orders: Sequence[Sequence[ir.Value | None]] = [inputs[:count]]
-        if count == 2 and node.op_type in _COMMUTATIVE and not node.domain:
-            orders = [inputs, inputs[::-1]]
-        orders = [order for order in orders if all(map(_may_match, self.operands, order))]
-        if not orders:
-            return
-        after: Match | None = found.visit(node, shared=self.shared)
-        if self.rest is not None and after is not None:
-            after = after.bind(self.rest, tuple(inputs[count:]))
-        for name, wanted in self.attributes:
-            after = None if after is None else _match_attribute(node, name, wanted, after)
-        if after is not None:
+        def step(value: ir.Value | None, match: Match) -> bool:
+            node = None if value is None else value.producer()
+            if value is None or node is None or node.domain not in domains.get(node.op_type, ()):
+                return False
+            return value.index() == result and node_step(node, match)
+
+        return step
+
+    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+        count, rest, shared = len(self.operands), self.rest, self.shared
+        wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _Bound)]
+        bound = [(name, value) for name, value in self.attributes if isinstance(value, _Bound)]
+        names = [*([] if rest is None else [rest]), *(name for _, name in bound)]
+        key, then = _in_order([*(each.step for each in self.operands), *map(_binder, names)], then)
+        may_match = _quick_check(self.operands)
+        commutes = count == 2 and bool(_COMMUTATIVE.intersection(op_type for _, op_type in self.roots))
+
+        def step(node: ir.Node, match: Match) -> bool:
+            inputs: tuple[ir.Value | None, ...] = node.inputs
+            further, inputs = inputs[count:], inputs[:count]
+            if rest is None and any(each is not None for each in further):
+                return False
+            if len(inputs) < count:
+                inputs = (*inputs, *(None,) * (count - len(inputs)))
+            orders = [inputs] if may_match(inputs) else []
+            if commutes and node.op_type in _COMMUTATIVE and not node.domain and may_match(inputs[::-1]):
+                orders.append(inputs[::-1])
+            if not orders or not all(_attribute(node, name) == value for name, value in wanted):
+                return False
+            values = [*([] if rest is None else [further]), *(_attribute(node, name) for name, _ in bound)]
+            if bound and any(each is _IS_REFERENCE for each in values):
+                return False
             for order in orders:
-                yield from _match_all(self.operands, order, after)
+                match.operands[key] = (*order, *values)
+                if match.visit((node,), shared, then):
+                    return True
+            return False
+
+        return [(self.roots, step)]
 
 
-def _may_match(pattern: Pattern, value: ir.Value | None) -> bool:
-    return pattern.may_match(value)
+_IS_REFERENCE = object()
 
 
-def _match_all(patterns: Sequence[Pattern], values: Sequence[ir.Value | None], found: Match) -> Iterator[Match]:
-    if not patterns:
-        yield found
-        return
-    for after in patterns[0].match(values[0], found):
-        yield from _match_all(patterns[1:], values[1:], after)
-
-
-class _Bound(str):
-    """The name that an attribute's value gets."""
-
-
-def _match_attribute(node: ir.Node, name: str, wanted: Any, found: Match) -> Match | None:
+def _attribute(node: ir.Node, name: str) -> Any:
+    """Returns the value of an attribute, or its default; ``_IS_REFERENCE`` for one of the enclosing function."""
     given = node.attributes.get(name)
     if given is not None and given.is_ref():
-        return None  # its value is that of an attribute of the enclosing function
+        return _IS_REFERENCE
     value = _default(node.domain, node.op_type, name) if given is None else given.value
-    value = list(value) if isinstance(value, (tuple, list)) else value
-    if isinstance(wanted, _Bound):
-        return found.bind(wanted, value)
-    return found if value == wanted else None
+    return list(value) if isinstance(value, (tuple, list)) else value
 
 
 @functools.cache
@@ -289,38 +369,40 @@ class _Product(Pattern):
     shared: bool = False
     roots = (("", "Mul"), ("", "Div"))
 
+    @property
+    def producers(self) -> Operators:
+        return self.roots if len(self.factors) > 1 else ()  # else the number may be 1
+
     def parts(self) -> Sequence[Pattern]:
         return self.factors
 
     def own_names(self) -> Sequence[str]:
         return (self.number,) if isinstance(self.number, str) else ()
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return len(self.factors) == 1 or super().may_match(value)
+    def step(self, then: _Then) -> _Step:
+        step = self._step(then)
+        return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        if value is not None:
-            yield from self._match(_factors(value, value.producer()), found)
+    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+        step = self._step(then)
+        return [(self.roots, lambda node, match: step(*_factors(None, node), match))]
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        yield from self._match(_factors(None, node), found)
+    def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
+        wanted, name = (None, self.number) if isinstance(self.number, str) else (_Number(self.number), "_")
+        key, then = _in_order([*(each.step for each in self.factors), _binder(name)], then)
+        may_match = _quick_check(self.factors)
 
-    def _match(self, product: tuple[float, list[ir.Value], list[ir.Node]], found: Match) -> Iterator[Match]:
-        number, values, nodes = product
-        if len(values) != len(self.factors):
-            return
-        if isinstance(self.number, str):
-            after = found.bind(self.number, number)
-        else:
-            after = found if math.isclose(number, self.number, rel_tol=_PRECISION) else None
-        if after is None:
-            return
-        after = after.visit(*nodes, shared=self.shared)
-        seen = set[tuple[int, ...]]()
-        for order in itertools.permutations(values):
-            if (key := tuple(map(id, order))) not in seen and all(map(_may_match, self.factors, order)):
-                seen.add(key)
-                yield from _match_all(self.factors, order, after)
+        def step(product: float, values: Sequence[ir.Value], nodes: Sequence[ir.Node], match: Match) -> bool:
+            if len(values) != len(self.factors) or (wanted is not None and not wanted.matches(product)):
+                return False
+            for order in dict.fromkeys(itertools.permutations(values)):
+                if may_match(order):
+                    match.operands[key] = (*order, product)
+                    if match.visit(nodes, self.shared, then):
+                        return True
+            return False
+
+        return step
 
 
 def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
@@ -373,8 +455,7 @@ def _parse(part: ast.expr, shared: bool) -> Pattern:
         case ast.UnaryOp(ast.USub(), operand):
             found = _Operation((("", "Neg"),), (_parse(operand, shared),), shared=shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            choices = _parse(first, shared), _parse(second, shared)
-            found = _Alternatives(choices, tuple(root for each in choices for root in each.roots))
+            found = _Alternatives((_parse(first, shared), _parse(second, shared)))
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, shared), _parse(right, shared)
             found = _parse_product(part, shared) or _Operation(

@@ -17,7 +17,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.patterns import Match, Pattern, PatternError, parse
+from fx_onnx.passes.patterns import Match, NodeStep, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
 
 __all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
@@ -82,57 +82,106 @@ class Rule(Rewrite):
         """Returns the domain and type of the operators at which the patterns end."""
         return dict.fromkeys(root for each in self.patterns for root in each.roots)
 
+    @cached_property
+    def _steps(self) -> Mapping[tuple[str, str], Sequence[NodeStep]]:
+        """What matches a node, by its domain and type."""
+        found: dict[tuple[str, str], list[NodeStep]] = {}
+        for pattern in self.patterns:
+            for roots, step in pattern.node_steps(self._accept):
+                for root in dict.fromkeys(roots):
+                    found.setdefault(root, []).append(step)
+        return found
+
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        root = node.domain, node.op_type
-        for pattern in self.patterns:
-            if root in pattern.roots:
-                for match in pattern.match_node(node, Match()):
-                    if self._apply(match, node, editor):
-                        return True
-        return False
+        match = Match(node, editor)
+        return any(step(node, match) for step in self._steps[node.domain, node.op_type])
 
-    def _apply(self, match: Match, node: ir.Node, editor: Editor) -> bool:
+    def _accept(self, match: Match) -> bool:
+        bound, node, editor = match.bound, match.node, match.editor
         for name, holds in self._where.items():
-            value = match.bound.get(name)
+            value = bound.get(name)
             if value is not None and not holds(value):
                 return False
         if editor.function is not None and any(has_reference(each) for each in match.nodes):
             return False
-        if (read := _read_outside(match, node)) is not None:
+        if (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = NodeBuilder(node, editor, node.outputs[0].dtype)
-        given = {**match.bound, "f": f, "node": node, "nodes": tuple(dict.fromkeys(match.nodes))}
-        result = self.function(*(given.get(name) for name in self._parameters))
-        if isinstance(result, (Value, Sequence)) and not isinstance(result, str):
-            results = [result] if isinstance(result, Value) else list(result)
-            if self._replace(match, node, results, f, editor):
-                return True
-        for each in reversed(f.created):
-            editor.remove_if_unused(each)
+        f = _RuleBuilder(node, editor, node.outputs[0].dtype)
+        given = {**bound, "f": f, "node": node, "nodes": tuple(dict.fromkeys(match.nodes))}
+        result = self.function(*[given.get(name) for name in self._parameters])
+        if isinstance(result, Value):
+            result = (result,)
+        if isinstance(result, Sequence) and not isinstance(result, str) and f.replace(match.nodes, result):
+            return True
+        f.discard()
         return self.declines(node, result) if isinstance(result, str) else False
 
-    def _replace(
-        self, match: Match, node: ir.Node, results: Sequence[Value | None], f: NodeBuilder, editor: Editor
-    ) -> bool:
-        """Makes the consumers of the node read the results. Returns whether that was possible."""
+
+class _RuleBuilder(NodeBuilder):
+    """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
+
+    def _add(self, node: ir.Node) -> None:
+        self.created.append(node)
+
+    def discard(self) -> None:
+        """Gives up the nodes."""
+        for each in self.created:
+            each.resize_inputs(0)
+
+    def replace(self, matched: Sequence[ir.Node], results: Sequence[Value | None]) -> bool:
+        """Makes the consumers of the node read the results. Returns whether that was possible.
+
+        Args:
+            matched: the nodes of the match.
+            results: what replaces each result of the node; None for one that stays.
+        """
+        node, editor = self.node, self.editor
+        if len(results) == 1 and results[0] is not None and not self._is_new(results[0]):
+            if editor.replace_with_value(node, results[0]):
+                self.discard()
+                return True
+            if node.op_type == "Identity":
+                return False  # an output of the graph, whose name the value cannot take
+        results = [each if each is None or self._is_new(each) else self.Identity(each) for each in results]
+        absorbed = [each for each in dict.fromkeys(matched) if each is not node]
+        if self._becomes(absorbed, results):
+            return True
+        self._place_all()
         for output, value in zip(node.outputs, results, strict=True):
-            if value is None:
+            new = None if value is None else value.producer()
+            if value is None or new is None:
                 continue
-            if value.producer() not in f.created:
-                if editor.replace_with_value(node, value):
-                    return True
-                if node.op_type == "Identity":
-                    return False
-                value = f.Identity(value)  # an output of the graph, whose name the value cannot take
-            new = next(each for each in f.created if value in each.outputs)
-            for each in dict.fromkeys(match.nodes):
+            for each in absorbed:
                 new.metadata_props.update(metadata.merged(each.metadata_props, new.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
                 new.name, node.name = node.name or new.name, new.name
         editor.remove_if_unused(node)
+        return True
+
+    def _is_new(self, value: Value) -> bool:
+        return any(value.producer() is each for each in self.created)
+
+    def _place_all(self) -> None:
+        for each in self.created:
+            self._place(each)
+
+    def _becomes(self, absorbed: Sequence[ir.Node], results: Sequence[Value | None]) -> bool:
+        """Turns the node into the new node that has all the results. Returns whether there is one."""
+        new = None if results[0] is None else results[0].producer()
+        if new is None or new.outputs != tuple(results) or any(each.uses() for each in new.outputs):
+            return False
+        if len(new.outputs) != len(self.node.outputs):
+            raise ValueError(
+                f"{len(new.outputs)} results cannot replace the {len(self.node.outputs)} of {self.node.op_type}"
+            )
+        self.created.remove(new)
+        self._place_all()
+        inputs, attributes = new.inputs, {**new.attributes}
+        new.resize_inputs(0)
+        self.editor.replace(self.node, new.op_type, inputs, attributes, absorbed, new.domain)
         return True
 
 
@@ -181,14 +230,14 @@ def check_rules(rules: Any) -> None:
             raise ArgumentError(f"The rule {each.name} is not valid: {error}.") from error
 
 
-def _read_outside(match: Match, root: ir.Node) -> ir.Node | None:
+def _read_outside(match: Match) -> ir.Node | None:
     """Returns a node that the rewrite would absorb, but whose results are read outside of the match or of its graph."""
     for node in match.private:
-        if node is root:
+        if node is match.node:
             continue
         uses = sum(len(output.uses()) for output in node.outputs)
         is_returned = any(output.is_graph_output() for output in node.outputs)
-        if is_returned or uses > match.private.count(node) or node.graph is not root.graph:
+        if is_returned or uses > match.private.count(node) or node.graph is not match.node.graph:
             return node
     return None
 
