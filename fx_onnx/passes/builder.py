@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import missing_operator, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor
@@ -78,25 +79,34 @@ class NodeBuilder:
             raise TypeError(missing_operator(op_type, self.editor.opset))
         if domain:
             self.editor.model.graph.opset_imports.setdefault(domain, 1)
-        bound = {} if schema is None else bind_type_variables(schema, [_dtype(x) for x in inputs])
-        values = [
-            x
-            if x is None or isinstance(x, Value)
-            else self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
-            for index, x in enumerate(inputs)
-        ]
+        bound: dict[str, DataType] | None = None
+        values: list[Value | None] = []
+        for index, x in enumerate(inputs):
+            if x is not None and not isinstance(x, Value):
+                if bound is None:
+                    bound = {} if schema is None else bind_type_variables(schema, [_dtype(each) for each in inputs])
+                x = self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
+            values.append(x)
+        if schema is not None and len(values) > len(schema.inputs):
+            schema.input(len(values) - 1)
         results = [_Result() for _ in range(outputs)]
         node = ir.node(op_type, values, attributes, domain=domain, outputs=results)
-        dtypes: Sequence[DataType | None] = [None] * outputs
-        if schema is not None:
-            dtypes = infer_output_dtypes(schema, list(map(_dtype, values)), node.attributes, outputs)
-        for result, dtype in zip(results, dtypes, strict=True):
-            result.type = ir.TensorType(dtype or self.dtype)
-            result.opset = self.editor.opset
-            if sizes is not None:
-                result.shape = ir.Shape(sizes)
+        infer = functools.partial(self._infer, node, schema, sizes)
+        for result in results:
+            result.infer = infer
         self._add(node)
         return node.outputs
+
+    def _infer(
+        self, node: ir.Node, schema: OperatorSchema | None, sizes: Sequence[int | str | None] | None
+    ) -> Iterator[tuple[DataType, ir.Shape | None]]:
+        """Yields the dtype and the shape of each result of a node."""
+        count, dtypes = len(node.outputs), [self.dtype] * len(node.outputs)
+        if schema is not None:
+            found = infer_output_dtypes(schema, list(map(_dtype, node.inputs)), node.attributes, count)
+            dtypes = [dtype or self.dtype for dtype in found]
+        shapes = infer_shapes(node, self.editor.opset) if sizes is None else [ir.Shape(sizes) for _ in dtypes]
+        return zip(dtypes, shapes, strict=True)
 
     def _add(self, node: ir.Node) -> None:
         self.created.append(node)
@@ -108,7 +118,7 @@ class NodeBuilder:
         node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{node.op_type}")
         for index, result in enumerate(node.outputs):
             result.name = node.name if len(node.outputs) == 1 else self.editor.unique_name(f"{node.name}_{index}")
-            result.shape = result.shape  # noqa: PLW0127  infers it in this opset
+            _resolve(result)
         if self._after is None:
             self.editor.insert_before(node, self.node)
         else:
@@ -153,28 +163,56 @@ class NodeBuilder:
 
 
 class _Result(Value):
-    """A result of a new node, whose shape is inferred when it is first read: most that rules make replace one that has it.
+    """A result of a new node. Its type and its shape are inferred when one of them is first read.
+
+    Most nodes that rules make replace a node whose results have both already.
 
     Attributes:
-        opset: the opset of the node; 0 once the shape is known.
+        infer: yields the dtype and the shape of each result of the node; None if they are known.
     """
 
-    __slots__ = ("opset",)
-    opset: int
+    __slots__ = ("infer",)
+    infer: Callable[[], Iterable[tuple[DataType, ir.Shape | None]]] | None
+
+    @property
+    def type(self) -> ir.TypeProtocol | None:
+        """The type."""
+        _resolve(self)
+        return super().type
+
+    @type.setter
+    def type(self, value: ir.TypeProtocol | None) -> None:
+        _resolve(self)
+        Value.type.__set__(self, value)
+
+    @property
+    def dtype(self) -> DataType | None:
+        """The element type."""
+        _resolve(self)
+        return super().dtype
 
     @property
     def shape(self) -> ir.Shape | None:
         """The shape; None if the rank is not known."""
-        node = self.producer()
-        if self.opset and node is not None:
-            for result, shape in zip(node.outputs, infer_shapes(node, self.opset), strict=True):
-                result.shape = shape
+        _resolve(self)
         return super().shape
 
     @shape.setter
     def shape(self, value: ir.Shape | None) -> None:
-        self.opset = 0
+        _resolve(self)
         Value.shape.__set__(self, value)
+
+
+def _resolve(value: Value) -> None:
+    """Gives all results of the node of a value the types and the shapes that are not inferred yet."""
+    node = value.producer()
+    if not isinstance(value, _Result) or value.infer is None or node is None:
+        return
+    found, results = list(value.infer()), [each for each in node.outputs if isinstance(each, _Result)]
+    for result in results:
+        result.infer = None
+    for result, (dtype, shape) in zip(results, found, strict=True):
+        result.type, result.shape = ir.TensorType(dtype), shape
 
 
 def _dtype(x: Any) -> DataType | None:

@@ -30,14 +30,14 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable
+from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable, producer_of
 
 __all__ = ["Match", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
 
@@ -55,7 +55,7 @@ class PatternError(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Match:
-    """What matches so far at one node. A part that matches adds to it, and takes back what it added if a later one fails.
+    """What matches so far at one node. A part adds to it, and takes back what it added if a later part does not match.
 
     Attributes:
         node: the node at which the pattern ends.
@@ -63,7 +63,7 @@ class Match:
         bound: the values, constants and attributes by name.
         nodes: the nodes, the root first; a node that two operands read is there twice.
         private: those of them that nothing outside of the match may read.
-        operands: the operands that are being matched, by the key of their operation.
+        operands: the operands that are being matched, by a key of their operation.
     """
 
     node: ir.Node
@@ -71,31 +71,22 @@ class Match:
     bound: dict[str, Any] = field(default_factory=dict)
     nodes: list[ir.Node] = field(default_factory=list)
     private: list[ir.Node] = field(default_factory=list)
-    operands: dict[int, Sequence[Any]] = field(default_factory=dict)
+    operands: dict[int, Sequence[ir.Value | None]] = field(default_factory=dict)
 
-    def bind(self, name: str, value: Any, then: _Then) -> bool:
-        """Binds a name and continues; False if the name has another value, or if nothing accepts the match."""
-        if name == "_":
-            return then(self)
-        if name in self.bound:
-            known = self.bound[name]
-            is_same = known is value or (not isinstance(value, ir.Value) and np.array_equal(known, value))
-            return is_same and then(self)
-        self.bound[name] = value
-        if then(self):
+    def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
+        """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
+        bound, new = self.bound, list[str]()
+        is_same = True
+        for name, value in zip(names, values, strict=True):
+            if name not in bound:
+                bound[name] = value
+                new.append(name)
+            elif bound[name] is not value:
+                is_same = is_same and not isinstance(value, ir.Value) and np.array_equal(bound[name], value)
+        if is_same and then(self):
             return True
-        del self.bound[name]
-        return False
-
-    def visit(self, nodes: Sequence[ir.Node], shared: bool, then: _Then) -> bool:
-        """Adds nodes and continues; False if nothing accepts the match."""
-        count, private = len(self.nodes), len(self.private)
-        self.nodes += nodes
-        if not shared:
-            self.private += nodes
-        if then(self):
-            return True
-        del self.nodes[count:], self.private[private:]
+        for name in new:
+            del bound[name]
         return False
 
 
@@ -119,6 +110,9 @@ class Pattern:
 
     roots: Operators
     """The operators at which the pattern ends; empty if it matches other values only."""
+
+    is_constant: bool = False
+    """Whether it matches constants only."""
 
     @property
     def producers(self) -> Operators:
@@ -159,28 +153,24 @@ def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
     return {op_type: tuple(domain for domain, each in operators if each == op_type) for _, op_type in operators}
 
 
-def _in_order(parts: Sequence[Callable[[_Then], _Step]], then: _Then) -> tuple[int, _Then]:
-    """Returns what matches parts to the operands that ``Match.operands`` has under a key, and the key."""
-    key = next(_keys)
-    for place, part in reversed([*enumerate(parts)]):
-        then = _operand(key, place, part(then))
-    return key, then
+_Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node], Match], bool]
 
 
-def _operand(key: int, place: int, step: _Step) -> _Then:
-    return lambda match: step(match.operands[key][place], match)
-
-
-def _binder(name: str) -> Callable[[_Then], _Step]:
-    return lambda then: lambda value, match: match.bind(name, value, then)
-
-
-def _quick_check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
-    """Returns what tells, before anything is allocated, whether nodes of the right operators produce operands."""
-    needed = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
+def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
+    """Returns a check of operands without cost: whether they are present, constants, or results of the right nodes."""
+    present = [(place, each.name is not None) for place, each in enumerate(patterns) if _is_plain(each)]
+    constant = [place for place, each in enumerate(patterns) if each.is_constant]
+    producers = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
 
     def may_match(values: Sequence[ir.Value | None]) -> bool:
-        for place, domains in needed:
+        for place, is_present in present:
+            if (values[place] is not None) != is_present:
+                return False
+        for place in constant:
+            value = values[place]
+            if value is None or not (value.is_initializer() or producer_of(value, "Constant")):
+                return False
+        for place, domains in producers:
             value = values[place]
             node = None if value is None else value.producer()
             if node is None or node.domain not in domains.get(node.op_type, ()):
@@ -190,33 +180,77 @@ def _quick_check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | N
     return may_match
 
 
+def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, then: _Then) -> _Operands:
+    """Returns what matches operands that passed ``_check``, those first that only get a name, and continues.
+
+    Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
+    """
+    key = next(_keys)
+    named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
+    names = [*names, *(name for place in named for name in patterns[place].own_names())]
+    for place, pattern in reversed([*enumerate(patterns)]):
+        if not _is_plain(pattern):
+            then = _operand(key, place, pattern.step(then))
+
+    def match_operands(
+        values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
+    ) -> bool:
+        count, private = len(match.nodes), len(match.private)
+        match.operands[key] = values
+        match.nodes += nodes
+        if not shared:
+            match.private += nodes
+        if match.bind(names, [*more, *[values[place] for place in named]], then):
+            return True
+        del match.nodes[count:], match.private[private:]
+        return False
+
+    return match_operands
+
+
+def _operand(key: int, place: int, step: _Step) -> _Then:
+    return lambda match: step(match.operands[key][place], match)
+
+
 @dataclass(frozen=True)
 class _Value(Pattern):
     """Any value, a constant of one kind, or an absent input."""
 
     name: str | None
-    read: Callable[[ir.Value | None], Any] = lambda value: value
+    read: Callable[[ir.Value | None], Any] | None = None
     roots = ()
+
+    @property
+    def is_constant(self) -> bool:  # type: ignore[override]
+        return self.read is not None
 
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
 
     def step(self, then: _Then) -> _Step:
-        name, read = self.name, self.read
-        if name is None:
+        read, names = self.read, (self.name,)
+        if self.name is None:
             return lambda value, match: value is None and then(match)
+        if self.name == "_":
+            return lambda value, match: value is not None and then(match)
 
         def step(value: ir.Value | None, match: Match) -> bool:
-            found = read(value)
-            return found is not None and match.bind(name, found, then)
+            found = value if read is None else read(value)
+            return found is not None and match.bind(names, (found,), then)
 
         return step
+
+
+def _is_plain(pattern: Pattern) -> TypeGuard[_Value]:
+    """Returns whether it matches any value, or none."""
+    return isinstance(pattern, _Value) and pattern.read is None
 
 
 @dataclass(frozen=True)
 class _Number(Pattern):
     number: float
     roots = ()
+    is_constant = True
 
     def matches(self, number: float | None) -> bool:
         return number is not None and math.isclose(number, self.number, rel_tol=_PRECISION)
@@ -243,13 +277,7 @@ class _Alternatives(Pattern):
     def step(self, then: _Then) -> _Step:
         steps = [each.step(then) for each in self.choices]
 
-        def step(value: ir.Value | None, match: Match) -> bool:
-            for each in steps:
-                if each(value, match):
-                    return True
-            return False
-
-        return step
+        return lambda value, match: any(step(value, match) for step in steps)
 
     def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
         return [step for each in self.choices for step in each.node_steps(then)]
@@ -299,34 +327,36 @@ class _Operation(Pattern):
         return step
 
     def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
-        count, rest, shared = len(self.operands), self.rest, self.shared
+        count, rest = len(self.operands), self.rest
         wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _Bound)]
-        bound = [(name, value) for name, value in self.attributes if isinstance(value, _Bound)]
-        names = [*([] if rest is None else [rest]), *(name for _, name in bound)]
-        key, then = _in_order([*(each.step for each in self.operands), *map(_binder, names)], then)
-        may_match = _quick_check(self.operands)
-        commutes = count == 2 and bool(_COMMUTATIVE.intersection(op_type for _, op_type in self.roots))
+        bound = [name for name, value in self.attributes if isinstance(value, _Bound)]
+        names = [name for name in self.own_names() if name != "_"]
+        may_match, match_operands = _check(self.operands), _operands(self.operands, names, self.shared, then)
+        commutative = _COMMUTATIVE if count == 2 else ()
 
         def step(node: ir.Node, match: Match) -> bool:
-            inputs: tuple[ir.Value | None, ...] = node.inputs
-            further, inputs = inputs[count:], inputs[:count]
-            if rest is None and any(each is not None for each in further):
-                return False
+            inputs: Sequence[ir.Value | None] = node.inputs
             if len(inputs) < count:
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
+            elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
+                return False
             orders = [inputs] if may_match(inputs) else []
-            if commutes and node.op_type in _COMMUTATIVE and not node.domain and may_match(inputs[::-1]):
+            if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
                 orders.append(inputs[::-1])
-            if not orders or not all(_attribute(node, name) == value for name, value in wanted):
+            if not orders:
                 return False
-            values = [*([] if rest is None else [further]), *(_attribute(node, name) for name, _ in bound)]
-            if bound and any(each is _IS_REFERENCE for each in values):
+            for name, value in wanted:
+                if _attribute(node, name) != value:
+                    return False
+            more: list[Any] = [_attribute(node, name) for name in bound]
+            if _IS_REFERENCE in more:
                 return False
+            if len(names) > len(more):
+                more.append(tuple(inputs[count:]))
+            is_accepted = False
             for order in orders:
-                match.operands[key] = (*order, *values)
-                if match.visit((node,), shared, then):
-                    return True
-            return False
+                is_accepted = is_accepted or match_operands(order, more, (node,), match)
+            return is_accepted
 
         return [(self.roots, step)]
 
@@ -336,7 +366,7 @@ _IS_REFERENCE = object()
 
 def _attribute(node: ir.Node, name: str) -> Any:
     """Returns the value of an attribute, or its default; ``_IS_REFERENCE`` for one of the enclosing function."""
-    given = node.attributes.get(name)
+    given = node.attributes.data.get(name)
     if given is not None and given.is_ref():
         return _IS_REFERENCE
     value = _default(node.domain, node.op_type, name) if given is None else given.value
@@ -388,19 +418,16 @@ class _Product(Pattern):
         return [(self.roots, lambda node, match: step(*_factors(None, node), match))]
 
     def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
-        wanted, name = (None, self.number) if isinstance(self.number, str) else (_Number(self.number), "_")
-        key, then = _in_order([*(each.step for each in self.factors), _binder(name)], then)
-        may_match = _quick_check(self.factors)
+        wanted = None if isinstance(self.number, str) else _Number(self.number)
+        count, may_match = len(self.factors), _check(self.factors)
+        match_operands = _operands(self.factors, self.own_names(), self.shared, then)
 
         def step(product: float, values: Sequence[ir.Value], nodes: Sequence[ir.Node], match: Match) -> bool:
-            if len(values) != len(self.factors) or (wanted is not None and not wanted.matches(product)):
+            if len(values) != count or (wanted is not None and not wanted.matches(product)):
                 return False
-            for order in dict.fromkeys(itertools.permutations(values)):
-                if may_match(order):
-                    match.operands[key] = (*order, product)
-                    if match.visit(nodes, self.shared, then):
-                        return True
-            return False
+            more = () if wanted is not None else (product,)
+            orders = filter(may_match, dict.fromkeys(itertools.permutations(values)))
+            return any(match_operands(order, more, nodes, match) for order in orders)
 
         return step
 

@@ -94,8 +94,10 @@ class Rule(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        match = Match(node, editor)
-        return any(step(node, match) for step in self._steps[node.domain, node.op_type])
+        match, is_changed = Match(node, editor), False
+        for step in self._steps[node.domain, node.op_type]:
+            is_changed = is_changed or step(node, match)
+        return is_changed
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
@@ -105,17 +107,15 @@ class Rule(Rewrite):
                 return False
         if editor.function is not None and any(has_reference(each) for each in match.nodes):
             return False
-        if (read := _read_outside(match)) is not None:
+        if len(match.nodes) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = _RuleBuilder(node, editor, node.outputs[0].dtype)
-        given = {**bound, "f": f, "node": node, "nodes": tuple(dict.fromkeys(match.nodes))}
-        result = self.function(*[given.get(name) for name in self._parameters])
-        if isinstance(result, Value):
-            result = (result,)
-        if isinstance(result, Sequence) and not isinstance(result, str) and f.replace(match.nodes, result):
-            return True
-        f.discard()
-        return self.declines(node, result) if isinstance(result, str) else False
+        f = bound["f"] = _RuleBuilder(node, editor, node.outputs[0].dtype)
+        bound["node"], bound["nodes"] = node, tuple(dict.fromkeys(match.nodes))
+        result = self.function(*[bound.get(name) for name in self._parameters])
+        if result is None or isinstance(result, str):
+            f.discard()
+            return self.declines(node, result) if result else False
+        return f.replace(match.nodes, (result,) if isinstance(result, Value) else result)
 
 
 class _RuleBuilder(NodeBuilder):
