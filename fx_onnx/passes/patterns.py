@@ -29,7 +29,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -53,30 +53,31 @@ class PatternError(ValueError):
     """The text is no pattern; the message names the part."""
 
 
-@dataclass(slots=True, eq=False)
 class Match:
     """What matches so far at one node. A part adds to it, and takes back what it added if a later part does not match.
 
     Attributes:
         node: the node at which the pattern ends.
         editor: the editor of its graph.
-        bound: the values, constants and attributes by name.
-        nodes: the nodes, the root first; a node that two operands read is there twice.
-        private: those of them that nothing outside of the match may read.
-        operands: the operands that are being matched, by a key of their operation.
+        bound: the values, constants and attributes by name; and by a number the operands that are being matched.
+        visited: the nodes of each operation, the root first, and whether nodes outside of the match may read them.
     """
 
-    node: ir.Node
-    editor: Editor
-    bound: dict[str, Any] = field(default_factory=dict)
-    nodes: list[ir.Node] = field(default_factory=list)
-    private: list[ir.Node] = field(default_factory=list)
-    operands: dict[int, Sequence[ir.Value | None]] = field(default_factory=dict)
+    __slots__ = ("bound", "editor", "node", "visited")
+
+    def __init__(self, node: ir.Node, editor: Editor) -> None:
+        self.node, self.editor = node, editor
+        self.bound: dict[str | int, Any] = {}
+        self.visited: list[tuple[Sequence[ir.Node], bool]] = []
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """The nodes, the root first."""
+        return tuple(dict.fromkeys(node for nodes, _ in self.visited for node in nodes))
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
         """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
-        bound, new = self.bound, list[str]()
-        is_same = True
+        bound, new, is_same = self.bound, list[str](), True
         for name, value in zip(names, values, strict=True):
             if name not in bound:
                 bound[name] = value
@@ -195,21 +196,18 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
     def match_operands(
         values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
     ) -> bool:
-        count, private = len(match.nodes), len(match.private)
-        match.operands[key] = values
-        match.nodes += nodes
-        if not shared:
-            match.private += nodes
+        match.bound[key] = values
+        match.visited.append((nodes, shared))
         if match.bind(names, [*more, *[values[place] for place in named]], then):
             return True
-        del match.nodes[count:], match.private[private:]
+        match.visited.pop()
         return False
 
     return match_operands
 
 
 def _operand(key: int, place: int, step: _Step) -> _Then:
-    return lambda match: step(match.operands[key][place], match)
+    return lambda match: step(match.bound[key][place], match)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
-from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import Match, NodeStep, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
@@ -105,31 +105,32 @@ class Rule(Rewrite):
             value = bound.get(name)
             if value is not None and not holds(value):
                 return False
-        if editor.function is not None and any(has_reference(each) for each in match.nodes):
+        if editor.function is not None and any(map(has_reference, match.nodes)):
             return False
-        if len(match.nodes) > 1 and (read := _read_outside(match)) is not None:
+        if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
         f = bound["f"] = _RuleBuilder(node, editor, node.outputs[0].dtype)
-        bound["node"], bound["nodes"] = node, tuple(dict.fromkeys(match.nodes))
+        bound["node"], bound["nodes"] = node, match.nodes
         result = self.function(*[bound.get(name) for name in self._parameters])
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(match.nodes, (result,) if isinstance(result, Value) else result)
+        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
 class _RuleBuilder(NodeBuilder):
     """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
 
-    def _add(self, node: ir.Node) -> None:
-        self.created.append(node)
+    def _add(self, new: NewNode) -> None:
+        pass
 
     def discard(self) -> None:
         """Gives up the nodes."""
         for each in self.created:
-            each.resize_inputs(0)
+            if each.is_made:
+                each.node.resize_inputs(0)
 
-    def replace(self, matched: Sequence[ir.Node], results: Sequence[Value | None]) -> bool:
+    def replace(self, matched: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
         """Makes the consumers of the node read the results. Returns whether that was possible.
 
         Args:
@@ -137,17 +138,19 @@ class _RuleBuilder(NodeBuilder):
             results: what replaces each result of the node; None for one that stays.
         """
         node, editor = self.node, self.editor
-        if len(results) == 1 and results[0] is not None and not self._is_new(results[0]):
+        made = {value for new in self.created for value in new.results}
+        if len(results) == 1 and results[0] is not None and results[0] not in made:
             if editor.replace_with_value(node, results[0]):
                 self.discard()
                 return True
             if node.op_type == "Identity":
                 return False  # an output of the graph, whose name the value cannot take
-        results = [each if each is None or self._is_new(each) else self.Identity(each) for each in results]
-        absorbed = [each for each in dict.fromkeys(matched) if each is not node]
+        results = tuple([each if each is None or each in made else self.Identity(each) for each in results])
+        absorbed = [each for each in matched if each is not node]
         if self._becomes(absorbed, results):
             return True
-        self._place_all()
+        for each in self.created:
+            self._place(each)
         for output, value in zip(node.outputs, results, strict=True):
             new = None if value is None else value.producer()
             if value is None or new is None:
@@ -161,27 +164,18 @@ class _RuleBuilder(NodeBuilder):
         editor.remove_if_unused(node)
         return True
 
-    def _is_new(self, value: Value) -> bool:
-        return any(value.producer() is each for each in self.created)
-
-    def _place_all(self) -> None:
-        for each in self.created:
-            self._place(each)
-
-    def _becomes(self, absorbed: Sequence[ir.Node], results: Sequence[Value | None]) -> bool:
-        """Turns the node into the new node that has all the results. Returns whether there is one."""
-        new = None if results[0] is None else results[0].producer()
-        if new is None or new.outputs != tuple(results) or any(each.uses() for each in new.outputs):
+    def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
+        """Turns the node into the last new node, if that has all the results and nothing reads it yet."""
+        new = self.created[-1]
+        if results != new.results or len(results) != len(self.node.outputs):
             return False
-        if len(new.outputs) != len(self.node.outputs):
-            raise ValueError(
-                f"{len(new.outputs)} results cannot replace the {len(self.node.outputs)} of {self.node.op_type}"
-            )
-        self.created.remove(new)
-        self._place_all()
-        inputs, attributes = new.inputs, {**new.attributes}
-        new.resize_inputs(0)
-        self.editor.replace(self.node, new.op_type, inputs, attributes, absorbed, new.domain)
+        if new.is_made:
+            if any(each.uses() for each in results if each is not None):
+                return False
+            new.node.resize_inputs(0)
+        for each in self.created[:-1]:
+            self._place(each)
+        self.editor.replace(self.node, new.op_type, new.inputs, new.attributes, absorbed, new.domain)
         return True
 
 
@@ -232,12 +226,13 @@ def check_rules(rules: Any) -> None:
 
 def _read_outside(match: Match) -> ir.Node | None:
     """Returns a node that the rewrite would absorb, but whose results are read outside of the match or of its graph."""
-    for node in match.private:
+    private = [node for nodes, shared in match.visited if not shared for node in nodes]
+    for node in private:
         if node is match.node:
             continue
         uses = sum(len(output.uses()) for output in node.outputs)
         is_returned = any(output.is_graph_output() for output in node.outputs)
-        if is_returned or uses > match.private.count(node) or node.graph is not match.node.graph:
+        if is_returned or uses > private.count(node) or node.graph is not match.node.graph:
             return node
     return None
 
