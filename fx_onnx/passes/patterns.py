@@ -30,7 +30,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import onnx
@@ -39,7 +39,7 @@ import onnx_ir as ir
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable, producer_of
 
-__all__ = ["Match", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
+__all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
 
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
@@ -103,6 +103,24 @@ _Step = Callable[[Any, Match], bool]
 NodeStep = Callable[[ir.Node, Match], bool]
 """Matches a part to a node of one of its operators, and continues."""
 
+
+class Matcher(NamedTuple):
+    """Matches a part to a node.
+
+    Attributes:
+        roots: the operators of the node.
+        producers: types of operators one of which produces an operand of each node that matches, with "" for values
+            that no node produces; None if the operands do not matter.
+        step: the function.
+    """
+
+    roots: Operators
+    producers: frozenset[str] | None
+    step: NodeStep
+
+
+_CONSTANTS_OF = frozenset({"", "Constant"})
+
 _keys = itertools.count()
 
 
@@ -124,8 +142,8 @@ class Pattern:
         """Returns the function that matches a value."""
         raise NotImplementedError
 
-    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
-        """Returns the functions that match a node, each with the operators of the nodes."""
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        """Returns the functions that match a node."""
         return ()
 
     def parts(self) -> Sequence[Pattern]:
@@ -179,6 +197,12 @@ def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]],
         return True
 
     return may_match
+
+
+def _needed(patterns: Sequence[Pattern]) -> frozenset[str] | None:
+    """Returns the ``producers`` of a ``Matcher`` whose operands these patterns match: those of the most special one."""
+    kinds = [frozenset(op_type for _, op_type in each.producers) for each in patterns if each.producers]
+    return min(kinds, key=len) if kinds else _CONSTANTS_OF if any(each.is_constant for each in patterns) else None
 
 
 def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, then: _Then) -> _Operands:
@@ -277,8 +301,8 @@ class _Alternatives(Pattern):
 
         return lambda value, match: any(step(value, match) for step in steps)
 
-    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
-        return [step for each in self.choices for step in each.node_steps(then)]
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        return [matcher for each in self.choices for matcher in each.matchers(then)]
 
 
 class _Bound(str):
@@ -313,7 +337,7 @@ class _Operation(Pattern):
         return bound if self.rest is None else [*bound, self.rest]
 
     def step(self, then: _Then) -> _Step:
-        ((roots, node_step),) = self.node_steps(then)
+        ((roots, _, node_step),) = self.matchers(then)
         domains, result = _by_type(roots), self.result
 
         def step(value: ir.Value | None, match: Match) -> bool:
@@ -324,7 +348,7 @@ class _Operation(Pattern):
 
         return step
 
-    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
         count, rest = len(self.operands), self.rest
         wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _Bound)]
         bound = [name for name, value in self.attributes if isinstance(value, _Bound)]
@@ -356,7 +380,7 @@ class _Operation(Pattern):
                 is_accepted = is_accepted or match_operands(order, more, (node,), match)
             return is_accepted
 
-        return [(self.roots, step)]
+        return [Matcher(self.roots, _needed(self.operands), step)]
 
 
 _IS_REFERENCE = object()
@@ -411,9 +435,11 @@ class _Product(Pattern):
         step = self._step(then)
         return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
 
-    def node_steps(self, then: _Then) -> Sequence[tuple[Operators, NodeStep]]:
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
         step = self._step(then)
-        return [(self.roots, lambda node, match: step(*_factors(None, node), match))]
+        needed = _needed(self.factors)
+        producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
+        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node), match))]
 
     def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
         wanted = None if isinstance(self.number, str) else _Number(self.number)

@@ -17,7 +17,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.patterns import Match, NodeStep, Pattern, PatternError, parse
+from fx_onnx.passes.patterns import Match, Matcher, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
 
 __all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
@@ -83,20 +83,25 @@ class Rule(Rewrite):
         return dict.fromkeys(root for each in self.patterns for root in each.roots)
 
     @cached_property
-    def _steps(self) -> Mapping[tuple[str, str], Sequence[NodeStep]]:
+    def _matchers(self) -> Mapping[tuple[str, str], Sequence[Matcher]]:
         """What matches a node, by its domain and type."""
-        found: dict[tuple[str, str], list[NodeStep]] = {}
+        found: dict[tuple[str, str], list[Matcher]] = {}
         for pattern in self.patterns:
-            for roots, step in pattern.node_steps(self._accept):
-                for root in dict.fromkeys(roots):
-                    found.setdefault(root, []).append(step)
+            for matcher in pattern.matchers(self._accept):
+                for root in dict.fromkeys(matcher.roots):
+                    found.setdefault(root, []).append(matcher)
         return found
+
+    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
+        """Returns the operators one of which produces an operand of each match."""
+        found = [each.producers for each in self._matchers[root]]
+        return None if None in found else frozenset[str]().union(*(each for each in found if each is not None))
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
         match, is_changed = Match(node, editor), False
-        for step in self._steps[node.domain, node.op_type]:
-            is_changed = is_changed or step(node, match)
+        for each in self._matchers[node.domain, node.op_type]:
+            is_changed = is_changed or each.step(node, match)
         return is_changed
 
     def _accept(self, match: Match) -> bool:
