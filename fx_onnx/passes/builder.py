@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import missing_operator, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute
 
-__all__ = ["NodeBuilder", "undo_float32_rounding"]
+__all__ = ["NewNode", "NodeBuilder", "undo_float32_rounding"]
 
 
 class NodeBuilder:
@@ -29,14 +30,14 @@ class NodeBuilder:
         editor: the editor of the graph.
         dtype: the element type that is used where no input binds a type variable, as with the two numbers in
             ``f.Where(condition, 1.0, 0.0)``.
-        created: the nodes that it inserted.
+        created: the new nodes.
     """
 
     def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, after: Value | None = None) -> None:
         """Inserts new nodes before ``node``, or right after the producer of the value ``after`` if it is given."""
         self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
         self._after = after
-        self.created: list[ir.Node] = []
+        self.created: list[NewNode] = []
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[0].isupper():
@@ -78,37 +79,43 @@ class NodeBuilder:
             raise TypeError(missing_operator(op_type, self.editor.opset))
         if domain:
             self.editor.model.graph.opset_imports.setdefault(domain, 1)
-        bound = {} if schema is None else bind_type_variables(schema, [_dtype(x) for x in inputs])
-        values = [
-            x
-            if x is None or isinstance(x, Value)
-            else self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
-            for index, x in enumerate(inputs)
-        ]
-        node = ir.node(
-            op_type,
-            values,
-            attributes,
-            domain=domain,
-            num_outputs=outputs,
-            metadata_props=dict(self.node.metadata_props),
-        )
-        node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
-        dtypes: Sequence[DataType | None] = [None] * outputs
-        if schema is not None:
-            dtypes = infer_output_dtypes(schema, list(map(_dtype, values)), node.attributes, outputs)
-        for index, (result, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
-            result.name = node.name if outputs == 1 else self.editor.unique_name(f"{node.name}_{index}")
-            result.type = ir.TensorType(dtype or self.dtype)
-        self._insert(node, None if sizes is None else [ir.Shape(sizes) for _ in range(outputs)])
-        return node.outputs
+        bound: dict[str, DataType] | None = None
+        values: list[Value | None] = []
+        for index, x in enumerate(inputs):
+            if x is not None and not isinstance(x, Value):
+                if bound is None:
+                    bound = {} if schema is None else bind_type_variables(schema, [_dtype(each) for each in inputs])
+                x = self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
+            values.append(x)
+        if schema is not None and len(values) > len(schema.inputs):
+            schema.input(len(values) - 1)
+        new = NewNode(op_type, values, attributes, domain, outputs, functools.partial(self._infer, schema, sizes))
+        self.created.append(new)
+        self._add(new)
+        return new.results
 
-    def _insert(self, node: ir.Node, shapes: Sequence[ir.Shape | None] | None) -> None:
-        if shapes is None:
-            shapes = infer_shapes(node, self.editor.opset)
-        for result, shape in zip(node.outputs, shapes, strict=True):
-            result.shape = shape
-        self.created.append(node)
+    def _infer(
+        self, schema: OperatorSchema | None, sizes: Sequence[int | str | None] | None, node: ir.Node
+    ) -> Iterator[tuple[DataType, ir.Shape | None]]:
+        """Yields the dtype and the shape of each result of a node."""
+        dtypes = [self.dtype] * len(node.outputs)
+        if schema is not None:
+            found = infer_output_dtypes(schema, list(map(_dtype, node.inputs)), node.attributes, len(dtypes))
+            dtypes = [dtype or self.dtype for dtype in found]
+        shapes = infer_shapes(node, self.editor.opset) if sizes is None else [ir.Shape(sizes) for _ in dtypes]
+        return zip(dtypes, shapes, strict=True)
+
+    def _add(self, new: NewNode) -> None:
+        self._place(new)
+
+    def _place(self, new: NewNode) -> None:
+        """Inserts a new node with its name, its metadata, and the types and shapes of its results."""
+        node = new.node
+        node.metadata_props.update(self.node.metadata_props)
+        node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{node.op_type}")
+        for index, result in enumerate(node.outputs):
+            result.name = node.name if len(node.outputs) == 1 else self.editor.unique_name(f"{node.name}_{index}")
+        new.resolve()
         if self._after is None:
             self.editor.insert_before(node, self.node)
         else:
@@ -150,6 +157,102 @@ class NodeBuilder:
     def odd(self, x: Value, of_magnitude: Value) -> Value:
         """Completes an odd function f: returns ``of_magnitude``, which is f(|x|), negated where x is negative."""
         return self.Where(self.Less(x, 0.0), self.Neg(of_magnitude), of_magnitude)
+
+
+class NewNode:
+    """A new node, which is made when something reads it or one of its results.
+
+    Most that rules create are never made: the node that the rule rewrites becomes what they would be.
+
+    Attributes:
+        op_type: the operator.
+        inputs: the inputs.
+        attributes: the attributes.
+        domain: the domain of the operator.
+        results: the results.
+        is_made: whether the node exists.
+    """
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+        domain: str,
+        outputs: int,
+        infer: Callable[[ir.Node], Iterable[tuple[DataType, ir.Shape | None]]],
+    ) -> None:
+        """See the attributes; ``infer`` yields the dtype and the shape of each result."""
+        self.op_type, self.inputs, self.attributes, self.domain = op_type, inputs, attributes, domain
+        self.results = tuple([_Result(self) for _ in range(outputs)])
+        self.is_made, self._infer = False, infer
+
+    @functools.cached_property
+    def node(self) -> ir.Node:
+        """The node."""
+        self.is_made = True
+        return ir.node(self.op_type, self.inputs, self.attributes, domain=self.domain, outputs=self.results)
+
+    def resolve(self) -> None:
+        """Infers the types and the shapes of the results, if that is still to do."""
+        if self.results[0].new is None:
+            return
+        found = list(self._infer(self.node))
+        for result, (dtype, shape) in zip(self.results, found, strict=True):
+            result.new = None
+            result.type, result.shape = ir.TensorType(dtype), shape
+
+
+class _Result(Value):
+    """A result of a new node. Its node, its type and its shape are made when they are first read.
+
+    Attributes:
+        new: the node; None if the type and the shape are known.
+    """
+
+    __slots__ = ("new",)
+
+    def __init__(self, new: NewNode) -> None:
+        super().__init__()
+        self.new: NewNode | None = new
+
+    def _resolve(self) -> None:
+        if self.new is not None:
+            self.new.resolve()
+
+    def producer(self) -> ir.Node | None:
+        """Returns the node."""
+        if self.new is not None and not self.new.is_made:
+            return self.new.node
+        return super().producer()
+
+    @property
+    def type(self) -> ir.TypeProtocol | None:
+        """The type."""
+        self._resolve()
+        return super().type
+
+    @type.setter
+    def type(self, value: ir.TypeProtocol | None) -> None:
+        self._resolve()
+        Value.type.__set__(self, value)
+
+    @property
+    def dtype(self) -> DataType | None:
+        """The element type."""
+        self._resolve()
+        return super().dtype
+
+    @property
+    def shape(self) -> ir.Shape | None:
+        """The shape; None if the rank is not known."""
+        self._resolve()
+        return super().shape
+
+    @shape.setter
+    def shape(self, value: ir.Shape | None) -> None:
+        self._resolve()
+        Value.shape.__set__(self, value)
 
 
 def _dtype(x: Any) -> DataType | None:

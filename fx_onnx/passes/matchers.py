@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ __all__ = [
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     """Returns the value of an attribute, or ``default`` if the node does not have it."""
-    found = node.attributes.get(name)
+    found = node.attributes.data.get(name)  # get of UserDict raises and catches a KeyError
     return default if found is None else found.value
 
 
@@ -130,11 +131,17 @@ def constant_array(value: ir.Value | None) -> npt.NDArray[Any] | None:
     if tensor is None:
         node = producer_of(value, "Constant")
         tensor = node.attributes["value"].as_tensor() if node is not None and "value" in node.attributes else None
-    if tensor is None or isinstance(tensor, (LazyWeight, ir.ExternalTensor, ir.StringTensor)):
-        return None
-    if isinstance(tensor, Weight) and value is not None and metadata.FOLDED not in value.meta:
+    if tensor is None or not _is_constant(type(tensor), value is not None and metadata.FOLDED in value.meta):
         return None
     return tensor.numpy() if tensor.nbytes <= MAX_CONSTANT_BYTES else None
+
+
+@functools.cache  # isinstance takes long for these classes, which inherit from protocols
+def _is_constant(kind: type[ir.TensorProtocol], is_folded: bool) -> bool:
+    """Returns whether tensors of a class are constants that the exporter created, if passes have folded them or not."""
+    return not issubclass(kind, (LazyWeight, ir.ExternalTensor, ir.StringTensor)) and (
+        is_folded or not issubclass(kind, Weight)
+    )
 
 
 def constant_number(value: ir.Value | None) -> float | None:

@@ -30,15 +30,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable, producer_of
 
-__all__ = ["Match", "Pattern", "PatternError", "parse"]
+__all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
 
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
@@ -52,54 +53,98 @@ class PatternError(ValueError):
     """The text is no pattern; the message names the part."""
 
 
-class Match(NamedTuple):
-    """What a pattern matched so far.
+class Match:
+    """What matches so far at one node. A part adds to it, and takes back what it added if a later part does not match.
 
     Attributes:
-        bound: the values, constants and attributes by name.
-        nodes: the nodes, the root first; a node that two operands read is there twice.
-        private: those of them that nothing outside of the match may read.
+        node: the node at which the pattern ends.
+        editor: the editor of its graph.
+        bound: the values, constants and attributes by name; and by a number the operands that are being matched.
+        visited: the nodes of each operation, the root first, and whether nodes outside of the match may read them.
     """
 
-    bound: Mapping[str, Any] = {}
-    nodes: tuple[ir.Node, ...] = ()
-    private: tuple[ir.Node, ...] = ()
+    __slots__ = ("bound", "editor", "node", "visited")
 
-    def bind(self, name: str, found: Any) -> Match | None:
-        """Returns the match with a name; None if the name has another value."""
-        if name == "_":
-            return self
-        if name not in self.bound:
-            return self._replace(bound={**self.bound, name: found})
-        known = self.bound[name]
-        is_same = known is found or (not isinstance(found, ir.Value) and np.array_equal(known, found))
-        return self if is_same else None
+    def __init__(self, node: ir.Node, editor: Editor) -> None:
+        self.node, self.editor = node, editor
+        self.bound: dict[str | int, Any] = {}
+        self.visited: list[tuple[Sequence[ir.Node], bool]] = []
 
-    def visit(self, *nodes: ir.Node, shared: bool) -> Match:
-        """Returns the match with more nodes."""
-        return Match(self.bound, (*self.nodes, *nodes), self.private if shared else (*self.private, *nodes))
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """The nodes, the root first."""
+        return tuple(dict.fromkeys(node for nodes, _ in self.visited for node in nodes))
+
+    def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
+        """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
+        bound, new, is_same = self.bound, list[str](), True
+        for name, value in zip(names, values, strict=True):
+            if name not in bound:
+                bound[name] = value
+                new.append(name)
+            elif bound[name] is not value:
+                is_same = is_same and not isinstance(value, ir.Value) and np.array_equal(bound[name], value)
+        if is_same and then(self):
+            return True
+        for name in new:
+            del bound[name]
+        return False
+
+
+Operators = tuple[tuple[str, str], ...]
+"""The domain and type of several operators."""
+
+_Then = Callable[[Match], bool]
+"""What follows a part that matches: the other parts, then what accepts the match. Returns whether it was accepted."""
+
+_Step = Callable[[Any, Match], bool]
+"""Matches a part to a value, or to a constant or an attribute, and continues."""
+
+NodeStep = Callable[[ir.Node, Match], bool]
+"""Matches a part to a node of one of its operators, and continues."""
+
+
+class Matcher(NamedTuple):
+    """Matches a part to a node.
+
+    Attributes:
+        roots: the operators of the node.
+        producers: types of operators one of which produces an operand of each node that matches, with "" for values
+            that no node produces; None if the operands do not matter.
+        step: the function.
+    """
+
+    roots: Operators
+    producers: frozenset[str] | None
+    step: NodeStep
+
+
+_CONSTANTS_OF = frozenset({"", "Constant"})
+
+_keys = itertools.count()
 
 
 class Pattern:
-    """A part of a pattern."""
+    """A part of a pattern. It is compiled into functions each of which calls the next one where it matches."""
 
-    roots: tuple[tuple[str, str], ...]
-    """The domain and type of the operators at which the pattern ends; empty if it matches other values too."""
+    roots: Operators
+    """The operators at which the pattern ends; empty if it matches other values only."""
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        """Returns whether the producer of the value is one of the roots. It is a quick check before ``match``."""
-        node = None if value is None else value.producer()
-        return node is not None and (node.domain, node.op_type) in self.roots
+    is_constant: bool = False
+    """Whether it matches constants only."""
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        """Yields the ways in which the pattern matches a value."""
-        node = None if value is None else value.producer()
-        if node is not None and (node.domain, node.op_type) in self.roots:
-            yield from self.match_node(node, found)
+    @property
+    def producers(self) -> Operators:
+        """The operators one of which produces each value that matches; empty if other values match too."""
+        return self.roots
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        """Yields the ways in which the pattern matches a node."""
-        return iter(())
+    def step(self, then: _Then) -> _Step:
+        """Returns the function that matches a value."""
+        raise NotImplementedError
+
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        """Returns the functions that match a node."""
+        return ()
 
     def parts(self) -> Sequence[Pattern]:
         """Returns the patterns of which this one consists."""
@@ -122,65 +167,146 @@ class Pattern:
             yield from each.operators()
 
 
+def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
+    """Returns the domains of operators by their type."""
+    return {op_type: tuple(domain for domain, each in operators if each == op_type) for _, op_type in operators}
+
+
+_Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node], Match], bool]
+
+
+def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
+    """Returns a check of operands without cost: whether they are present, constants, or results of the right nodes."""
+    present = [(place, each.name is not None) for place, each in enumerate(patterns) if _is_plain(each)]
+    constant = [place for place, each in enumerate(patterns) if each.is_constant]
+    producers = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
+
+    def may_match(values: Sequence[ir.Value | None]) -> bool:
+        for place, is_present in present:
+            if (values[place] is not None) != is_present:
+                return False
+        for place in constant:
+            value = values[place]
+            if value is None or not (value.is_initializer() or producer_of(value, "Constant")):
+                return False
+        for place, domains in producers:
+            value = values[place]
+            node = None if value is None else value.producer()
+            if node is None or node.domain not in domains.get(node.op_type, ()):
+                return False
+        return True
+
+    return may_match
+
+
+def _needed(patterns: Sequence[Pattern]) -> frozenset[str] | None:
+    """Returns the ``producers`` of a ``Matcher`` whose operands these patterns match: those of the most special one."""
+    kinds = [frozenset(op_type for _, op_type in each.producers) for each in patterns if each.producers]
+    return min(kinds, key=len) if kinds else _CONSTANTS_OF if any(each.is_constant for each in patterns) else None
+
+
+def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, then: _Then) -> _Operands:
+    """Returns what matches operands that passed ``_check``, those first that only get a name, and continues.
+
+    Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
+    """
+    key = next(_keys)
+    named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
+    names = [*names, *(name for place in named for name in patterns[place].own_names())]
+    for place, pattern in reversed([*enumerate(patterns)]):
+        if not _is_plain(pattern):
+            then = _operand(key, place, pattern.step(then))
+
+    def match_operands(
+        values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
+    ) -> bool:
+        match.bound[key] = values
+        match.visited.append((nodes, shared))
+        if match.bind(names, [*more, *[values[place] for place in named]], then):
+            return True
+        match.visited.pop()
+        return False
+
+    return match_operands
+
+
+def _operand(key: int, place: int, step: _Step) -> _Then:
+    return lambda match: step(match.bound[key][place], match)
+
+
 @dataclass(frozen=True)
 class _Value(Pattern):
     """Any value, a constant of one kind, or an absent input."""
 
     name: str | None
-    read: Callable[[ir.Value | None], Any] = lambda value: value
+    read: Callable[[ir.Value | None], Any] | None = None
     roots = ()
+
+    @property
+    def is_constant(self) -> bool:  # type: ignore[override]
+        return self.read is not None
 
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return (value is None) == (self.name is None)
-
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
+    def step(self, then: _Then) -> _Step:
+        read, names = self.read, (self.name,)
         if self.name is None:
-            if value is None:
-                yield found
-            return
-        bound = self.read(value)
-        after = None if bound is None else found.bind(self.name, bound)
-        if after is not None:
-            yield after
+            return lambda value, match: value is None and then(match)
+        if self.name == "_":
+            return lambda value, match: value is not None and then(match)
+
+        def step(value: ir.Value | None, match: Match) -> bool:
+            found = value if read is None else read(value)
+            return found is not None and match.bind(names, (found,), then)
+
+        return step
+
+
+def _is_plain(pattern: Pattern) -> TypeGuard[_Value]:
+    """Returns whether it matches any value, or none."""
+    return isinstance(pattern, _Value) and pattern.read is None
 
 
 @dataclass(frozen=True)
 class _Number(Pattern):
     number: float
     roots = ()
+    is_constant = True
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return value is not None
+    def matches(self, number: float | None) -> bool:
+        return number is not None and math.isclose(number, self.number, rel_tol=_PRECISION)
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        number = constant_number(value)
-        if number is not None and math.isclose(number, self.number, rel_tol=_PRECISION):
-            yield found
+    def step(self, then: _Then) -> _Step:
+        return lambda value, match: self.matches(constant_number(value)) and then(match)
 
 
 @dataclass(frozen=True)
 class _Alternatives(Pattern):
     choices: tuple[Pattern, ...]
-    roots: tuple[tuple[str, str], ...]
+
+    @property
+    def roots(self) -> Operators:  # type: ignore[override]
+        return tuple(root for each in self.choices for root in each.roots)
+
+    @property
+    def producers(self) -> Operators:
+        return self.roots if all(each.producers for each in self.choices) else ()
 
     def parts(self) -> Sequence[Pattern]:
         return self.choices
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return any(each.may_match(value) for each in self.choices)
+    def step(self, then: _Then) -> _Step:
+        steps = [each.step(then) for each in self.choices]
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        for each in self.choices:
-            if each.may_match(value):
-                yield from each.match(value, found)
+        return lambda value, match: any(step(value, match) for step in steps)
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        for each in self.choices:
-            if (node.domain, node.op_type) in each.roots:
-                yield from each.match_node(node, found)
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        return [matcher for each in self.choices for matcher in each.matchers(then)]
+
+
+class _Bound(str):
+    """The name that an attribute's value gets."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +322,7 @@ class _Operation(Pattern):
         shared: whether nodes outside of the match may read it.
     """
 
-    roots: tuple[tuple[str, str], ...]
+    roots: Operators
     operands: tuple[Pattern, ...]
     rest: str | None = None
     attributes: tuple[tuple[str, Any], ...] = ()
@@ -210,57 +336,63 @@ class _Operation(Pattern):
         bound = [wanted for _, wanted in self.attributes if isinstance(wanted, _Bound)]
         return bound if self.rest is None else [*bound, self.rest]
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        if value is not None and value.index() == self.result:
-            yield from super().match(value, found)
+    def step(self, then: _Then) -> _Step:
+        ((roots, _, node_step),) = self.matchers(then)
+        domains, result = _by_type(roots), self.result
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        count = len(self.operands)
-        inputs: list[ir.Value | None] = list(node.inputs)
-        inputs += [None] * (count - len(inputs))
-        if self.rest is None and any(each is not None for each in inputs[count:]):
-            return
-        orders: Sequence[Sequence[ir.Value | None]] = [inputs[:count]]
-        if count == 2 and node.op_type in _COMMUTATIVE and not node.domain:
-            orders = [inputs, inputs[::-1]]
-        orders = [order for order in orders if all(map(_may_match, self.operands, order))]
-        if not orders:
-            return
-        after: Match | None = found.visit(node, shared=self.shared)
-        if self.rest is not None and after is not None:
-            after = after.bind(self.rest, tuple(inputs[count:]))
-        for name, wanted in self.attributes:
-            after = None if after is None else _match_attribute(node, name, wanted, after)
-        if after is not None:
+        def step(value: ir.Value | None, match: Match) -> bool:
+            node = None if value is None else value.producer()
+            if value is None or node is None or node.domain not in domains.get(node.op_type, ()):
+                return False
+            return value.index() == result and node_step(node, match)
+
+        return step
+
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        count, rest = len(self.operands), self.rest
+        wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _Bound)]
+        bound = [name for name, value in self.attributes if isinstance(value, _Bound)]
+        names = [name for name in self.own_names() if name != "_"]
+        may_match, match_operands = _check(self.operands), _operands(self.operands, names, self.shared, then)
+        commutative = _COMMUTATIVE if count == 2 else ()
+
+        def step(node: ir.Node, match: Match) -> bool:
+            inputs: Sequence[ir.Value | None] = node.inputs
+            if len(inputs) < count:
+                inputs = (*inputs, *(None,) * (count - len(inputs)))
+            elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
+                return False
+            orders = [inputs] if may_match(inputs) else []
+            if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
+                orders.append(inputs[::-1])
+            if not orders:
+                return False
+            for name, value in wanted:
+                if _attribute(node, name) != value:
+                    return False
+            more: list[Any] = [_attribute(node, name) for name in bound]
+            if _IS_REFERENCE in more:
+                return False
+            if len(names) > len(more):
+                more.append(tuple(inputs[count:]))
+            is_accepted = False
             for order in orders:
-                yield from _match_all(self.operands, order, after)
+                is_accepted = is_accepted or match_operands(order, more, (node,), match)
+            return is_accepted
+
+        return [Matcher(self.roots, _needed(self.operands), step)]
 
 
-def _may_match(pattern: Pattern, value: ir.Value | None) -> bool:
-    return pattern.may_match(value)
+_IS_REFERENCE = object()
 
 
-def _match_all(patterns: Sequence[Pattern], values: Sequence[ir.Value | None], found: Match) -> Iterator[Match]:
-    if not patterns:
-        yield found
-        return
-    for after in patterns[0].match(values[0], found):
-        yield from _match_all(patterns[1:], values[1:], after)
-
-
-class _Bound(str):
-    """The name that an attribute's value gets."""
-
-
-def _match_attribute(node: ir.Node, name: str, wanted: Any, found: Match) -> Match | None:
-    given = node.attributes.get(name)
+def _attribute(node: ir.Node, name: str) -> Any:
+    """Returns the value of an attribute, or its default; ``_IS_REFERENCE`` for one of the enclosing function."""
+    given = node.attributes.data.get(name)
     if given is not None and given.is_ref():
-        return None  # its value is that of an attribute of the enclosing function
+        return _IS_REFERENCE
     value = _default(node.domain, node.op_type, name) if given is None else given.value
-    value = list(value) if isinstance(value, (tuple, list)) else value
-    if isinstance(wanted, _Bound):
-        return found.bind(wanted, value)
-    return found if value == wanted else None
+    return list(value) if isinstance(value, (tuple, list)) else value
 
 
 @functools.cache
@@ -289,38 +421,39 @@ class _Product(Pattern):
     shared: bool = False
     roots = (("", "Mul"), ("", "Div"))
 
+    @property
+    def producers(self) -> Operators:
+        return self.roots if len(self.factors) > 1 else ()  # else the number may be 1
+
     def parts(self) -> Sequence[Pattern]:
         return self.factors
 
     def own_names(self) -> Sequence[str]:
         return (self.number,) if isinstance(self.number, str) else ()
 
-    def may_match(self, value: ir.Value | None) -> bool:
-        return len(self.factors) == 1 or super().may_match(value)
+    def step(self, then: _Then) -> _Step:
+        step = self._step(then)
+        return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
 
-    def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
-        if value is not None:
-            yield from self._match(_factors(value, value.producer()), found)
+    def matchers(self, then: _Then) -> Sequence[Matcher]:
+        step = self._step(then)
+        needed = _needed(self.factors)
+        producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
+        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node), match))]
 
-    def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
-        yield from self._match(_factors(None, node), found)
+    def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
+        wanted = None if isinstance(self.number, str) else _Number(self.number)
+        count, may_match = len(self.factors), _check(self.factors)
+        match_operands = _operands(self.factors, self.own_names(), self.shared, then)
 
-    def _match(self, product: tuple[float, list[ir.Value], list[ir.Node]], found: Match) -> Iterator[Match]:
-        number, values, nodes = product
-        if len(values) != len(self.factors):
-            return
-        if isinstance(self.number, str):
-            after = found.bind(self.number, number)
-        else:
-            after = found if math.isclose(number, self.number, rel_tol=_PRECISION) else None
-        if after is None:
-            return
-        after = after.visit(*nodes, shared=self.shared)
-        seen = set[tuple[int, ...]]()
-        for order in itertools.permutations(values):
-            if (key := tuple(map(id, order))) not in seen and all(map(_may_match, self.factors, order)):
-                seen.add(key)
-                yield from _match_all(self.factors, order, after)
+        def step(product: float, values: Sequence[ir.Value], nodes: Sequence[ir.Node], match: Match) -> bool:
+            if len(values) != count or (wanted is not None and not wanted.matches(product)):
+                return False
+            more = () if wanted is not None else (product,)
+            orders = filter(may_match, dict.fromkeys(itertools.permutations(values)))
+            return any(match_operands(order, more, nodes, match) for order in orders)
+
+        return step
 
 
 def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
@@ -373,8 +506,7 @@ def _parse(part: ast.expr, shared: bool) -> Pattern:
         case ast.UnaryOp(ast.USub(), operand):
             found = _Operation((("", "Neg"),), (_parse(operand, shared),), shared=shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            choices = _parse(first, shared), _parse(second, shared)
-            found = _Alternatives(choices, tuple(root for each in choices for root in each.roots))
+            found = _Alternatives((_parse(first, shared), _parse(second, shared)))
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, shared), _parse(right, shared)
             found = _parse_product(part, shared) or _Operation(

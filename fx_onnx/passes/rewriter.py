@@ -60,6 +60,13 @@ class Rewrite(Pass):
         """Returns the domain and type of the operators for whose nodes ``rewrite`` is called."""
         return [("", op_type) for op_type in self.op_types]
 
+    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
+        """Returns which nodes of a root ``rewrite`` is called for: those with an operand from one of these operators.
+
+        The type "" stands for operands that no node produces. None, the default, means all nodes.
+        """
+        return None
+
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites ``node``, one of ``roots``, if the pattern matches. Returns whether it changed anything."""
@@ -136,7 +143,14 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
             found = by_root.get((node.domain, node.op_type))
             if found is None or node.graph is None or (function and has_reference(node)):
                 continue
-            for each in found:
+            kinds = {
+                "" if (producer := value.producer()) is None else producer.op_type
+                for value in node.inputs
+                if value is not None
+            }
+            for each, producers in found:
+                if producers is not None and producers.isdisjoint(kinds):
+                    continue
                 nodes = editor.added_nodes
                 if each.rewrite(node, editor):
                     modified = True
@@ -147,12 +161,15 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     return modified
 
 
-def _by_root(rewrites: Sequence[Rewrite], opset: int) -> dict[tuple[str, str], list[Rewrite]]:
-    found: dict[tuple[str, str], list[Rewrite]] = {}
+def _by_root(
+    rewrites: Sequence[Rewrite], opset: int
+) -> dict[tuple[str, str], list[tuple[Rewrite, frozenset[str] | None]]]:
+    """Returns the rewrites that apply at an opset, with their ``producers``, by the operator of the node."""
+    found: dict[tuple[str, str], list[tuple[Rewrite, frozenset[str] | None]]] = {}
     for each in rewrites:
         if each.since <= opset and (each.until is None or opset <= each.until):
             for root in each.roots():
-                found.setdefault(root, []).append(each)
+                found.setdefault(root, []).append((each, each.producers(root)))
     return found
 
 

@@ -15,9 +15,9 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
-from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.patterns import Match, Pattern, PatternError, parse
+from fx_onnx.passes.patterns import Match, Matcher, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
 
 __all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
@@ -82,57 +82,105 @@ class Rule(Rewrite):
         """Returns the domain and type of the operators at which the patterns end."""
         return dict.fromkeys(root for each in self.patterns for root in each.roots)
 
+    @cached_property
+    def _matchers(self) -> Mapping[tuple[str, str], Sequence[Matcher]]:
+        """What matches a node, by its domain and type."""
+        found: dict[tuple[str, str], list[Matcher]] = {}
+        for pattern in self.patterns:
+            for matcher in pattern.matchers(self._accept):
+                for root in dict.fromkeys(matcher.roots):
+                    found.setdefault(root, []).append(matcher)
+        return found
+
+    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
+        """Returns the operators one of which produces an operand of each match."""
+        found = [each.producers for each in self._matchers[root]]
+        return None if None in found else frozenset[str]().union(*(each for each in found if each is not None))
+
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        root = node.domain, node.op_type
-        for pattern in self.patterns:
-            if root in pattern.roots:
-                for match in pattern.match_node(node, Match()):
-                    if self._apply(match, node, editor):
-                        return True
-        return False
+        match, is_changed = Match(node, editor), False
+        for each in self._matchers[node.domain, node.op_type]:
+            is_changed = is_changed or each.step(node, match)
+        return is_changed
 
-    def _apply(self, match: Match, node: ir.Node, editor: Editor) -> bool:
+    def _accept(self, match: Match) -> bool:
+        bound, node, editor = match.bound, match.node, match.editor
         for name, holds in self._where.items():
-            value = match.bound.get(name)
+            value = bound.get(name)
             if value is not None and not holds(value):
                 return False
-        if editor.function is not None and any(has_reference(each) for each in match.nodes):
+        if editor.function is not None and any(map(has_reference, match.nodes)):
             return False
-        if (read := _read_outside(match, node)) is not None:
+        if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = NodeBuilder(node, editor, node.outputs[0].dtype)
-        given = {**match.bound, "f": f, "node": node, "nodes": tuple(dict.fromkeys(match.nodes))}
-        result = self.function(*(given.get(name) for name in self._parameters))
-        if isinstance(result, (Value, Sequence)) and not isinstance(result, str):
-            results = [result] if isinstance(result, Value) else list(result)
-            if self._replace(match, node, results, f, editor):
-                return True
-        for each in reversed(f.created):
-            editor.remove_if_unused(each)
-        return self.declines(node, result) if isinstance(result, str) else False
+        f = bound["f"] = _RuleBuilder(node, editor, node.outputs[0].dtype)
+        bound["node"], bound["nodes"] = node, match.nodes
+        result = self.function(*[bound.get(name) for name in self._parameters])
+        if result is None or isinstance(result, str):
+            f.discard()
+            return self.declines(node, result) if result else False
+        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
 
-    def _replace(
-        self, match: Match, node: ir.Node, results: Sequence[Value | None], f: NodeBuilder, editor: Editor
-    ) -> bool:
-        """Makes the consumers of the node read the results. Returns whether that was possible."""
+
+class _RuleBuilder(NodeBuilder):
+    """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
+
+    def _add(self, new: NewNode) -> None:
+        pass
+
+    def discard(self) -> None:
+        """Gives up the nodes."""
+        for each in self.created:
+            if each.is_made:
+                each.node.resize_inputs(0)
+
+    def replace(self, matched: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
+        """Makes the consumers of the node read the results. Returns whether that was possible.
+
+        Args:
+            matched: the nodes of the match.
+            results: what replaces each result of the node; None for one that stays.
+        """
+        node, editor = self.node, self.editor
+        made = {value for new in self.created for value in new.results}
+        if len(results) == 1 and results[0] is not None and results[0] not in made:
+            if editor.replace_with_value(node, results[0]):
+                self.discard()
+                return True
+            if node.op_type == "Identity":
+                return False  # an output of the graph, whose name the value cannot take
+        results = tuple([each if each is None or each in made else self.Identity(each) for each in results])
+        absorbed = [each for each in matched if each is not node]
+        if self._becomes(absorbed, results):
+            return True
+        for each in self.created:
+            self._place(each)
         for output, value in zip(node.outputs, results, strict=True):
-            if value is None:
+            new = None if value is None else value.producer()
+            if value is None or new is None:
                 continue
-            if value.producer() not in f.created:
-                if editor.replace_with_value(node, value):
-                    return True
-                if node.op_type == "Identity":
-                    return False
-                value = f.Identity(value)  # an output of the graph, whose name the value cannot take
-            new = next(each for each in f.created if value in each.outputs)
-            for each in dict.fromkeys(match.nodes):
+            for each in absorbed:
                 new.metadata_props.update(metadata.merged(each.metadata_props, new.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
                 new.name, node.name = node.name or new.name, new.name
         editor.remove_if_unused(node)
+        return True
+
+    def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
+        """Turns the node into the last new node, if that has all the results and nothing reads it yet."""
+        new = self.created[-1]
+        if results != new.results or len(results) != len(self.node.outputs):
+            return False
+        if new.is_made:
+            if any(each.uses() for each in results if each is not None):
+                return False
+            new.node.resize_inputs(0)
+        for each in self.created[:-1]:
+            self._place(each)
+        self.editor.replace(self.node, new.op_type, new.inputs, new.attributes, absorbed, new.domain)
         return True
 
 
@@ -181,14 +229,15 @@ def check_rules(rules: Any) -> None:
             raise ArgumentError(f"The rule {each.name} is not valid: {error}.") from error
 
 
-def _read_outside(match: Match, root: ir.Node) -> ir.Node | None:
+def _read_outside(match: Match) -> ir.Node | None:
     """Returns a node that the rewrite would absorb, but whose results are read outside of the match or of its graph."""
-    for node in match.private:
-        if node is root:
+    private = [node for nodes, shared in match.visited if not shared for node in nodes]
+    for node in private:
+        if node is match.node:
             continue
         uses = sum(len(output.uses()) for output in node.outputs)
         is_returned = any(output.is_graph_output() for output in node.outputs)
-        if is_returned or uses > match.private.count(node) or node.graph is not root.graph:
+        if is_returned or uses > private.count(node) or node.graph is not match.node.graph:
             return node
     return None
 

@@ -43,6 +43,10 @@ class EvaluateConstants(Rewrite):
     name = "evaluate_constants"
     op_types = ("Constant", "Shape", "Size", *OPERATORS)
 
+    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
+        """Returns that one operand of an operator must be an initializer."""
+        return None if root[1] in ("Constant", "Shape", "Size") else frozenset({""})
+
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one node."""
         output = node.outputs[0]

@@ -45,9 +45,9 @@ def fuse_gemm(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], c: Value 
     other node may read the product. A MatMul without an addend becomes a Gemm only where that saves a Transpose.
     """
     product = node if c is None else nodes[1]
-    operands, attributes = list(product.inputs), dict(product.attributes)
-    if node.outputs[0].dtype not in _TYPES or not all(_is_matrix(each) for each in operands[:2]):
+    if node.outputs[0].dtype not in _TYPES or not (_is_matrix(product.inputs[0]) and _is_matrix(product.inputs[1])):
         return None
+    operands, attributes = list(product.inputs), dict(product.attributes)
     if c is not None:
         if not _broadcasts(c, product, node.outputs[0]):
             return f"the addend, of shape {c.shape}, would widen the product"
