@@ -6,6 +6,7 @@ recurrences are loops over tokens, which ATen has only unrolled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -232,6 +233,23 @@ def _rwkv_sizes(decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *
     return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
 
 
+def define_operator(schema: str, run: Callable[..., Any], infer_sizes: Callable[..., Any]) -> None:
+    """Defines an operator of the namespace ``fx_onnx``.
+
+    Args:
+        schema: its schema, such as ``name(Tensor input) -> Tensor``.
+        run: computes its results from real tensors.
+        infer_sizes: returns empty results of the right sizes and dtypes.
+    """
+    _LIBRARY.define(schema)
+    _implement(schema.partition("(")[0], run, infer_sizes)
+
+
+def _implement(name: str, run: Callable[..., Any], infer_sizes: Callable[..., Any]) -> None:
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"fx_onnx::{name}", infer_sizes, lib=_LIBRARY)
+
+
 for _name, _function, _sizes in (
     ("dft", _dft, _dft_sizes),
     ("irdft", _irdft, _irdft_sizes),
@@ -243,5 +261,4 @@ for _name, _function, _sizes in (
     ("causal_conv1d", _causal_conv1d, _causal_conv1d_sizes),
     ("rwkv", _rwkv, _rwkv_sizes),
 ):
-    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)
+    _implement(_name, _function, _sizes)
