@@ -120,8 +120,8 @@ def _or_tracing(flag: Callable[[], bool]) -> Callable[[], bool]:
 _DICTS = ("_parameters", "_buffers")
 _PLAIN_DICTS = (dict, OrderedDict)
 
-# The lists that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if a parameter is
-# another tensor than before. Here each thread computes them from its own parameters.
+# The lists that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if a parameter
+# is another tensor than before. Here each thread computes them from its own parameters.
 _LISTS: dict[str, Callable[[nn.RNNBase], list[Any]]] = {
     "_flat_weights": lambda module: [getattr(module, name, None) for name in module._flat_weights_names],
     "_flat_weight_refs": lambda module: [None] * len(module._flat_weights_names),  # no parameter is another one
