@@ -98,21 +98,14 @@ def enlarged_examples(request: Request, small: SmallAxes) -> Iterator[Example]:
         yield _enlarged(request, dict.fromkeys(small, next(unused)), larger.format("are larger and equal"))
 
 
-def _enlarged(request: Request, factors: Mapping[tuple[int, int], int], decision: str) -> Example:
-    """Repeats each tensor along the given axes; an empty axis becomes as many zeros as its factor."""
+def _enlarged(request: Request, sizes: Mapping[tuple[int, int], int], decision: str) -> Example:
+    """Returns an example with zeros instead of each tensor that has another size at one of the given axes."""
     numbers = itertools.count()
 
     def enlarge(tensor: torch.Tensor) -> torch.Tensor:
         number = next(numbers)
-        for axis in range(tensor.ndim):
-            if factor := factors.get((number, axis)):
-                parts = [tensor.detach()] * factor
-                tensor = torch.cat(parts, axis) if tensor.shape[axis] else _zeros(tensor, axis, factor)
-        return tensor
+        shape = [sizes.get((number, axis), size) for axis, size in enumerate(tensor.shape)]
+        return tensor if shape == list(tensor.shape) else tensor.new_zeros(shape)
 
     args, kwargs = pytree.tree_map_only(torch.Tensor, enlarge, (request.args, request.kwargs))
     return Example(args, kwargs, decision)
-
-
-def _zeros(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    return tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])

@@ -8,7 +8,7 @@ alike: at the end of the forward, what it has assigned is written in place.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -23,7 +23,7 @@ from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree, storage_id
 
-__all__ = ["wrap_forward"]
+__all__ = ["wrap_forward", "write_in_place"]
 
 
 @contextmanager
@@ -87,7 +87,11 @@ def wrap_forward(
             result = forward(*args, **kwargs)
         if register_outputs:
             pytrees.register(result)
-        return result if strict else _write_assigned(model, buffers, leaves, result)
+        if strict:
+            return result
+        given = [*leaves, *model.parameters(), *(buffer for *_, buffer in buffers)]
+        tensors = {id(each): each for each in given if isinstance(each, torch.Tensor)}
+        return write_in_place((*_assigned_buffers(buffers), *replaced_data(tensors.values())), result)
 
     own = [each for each in signature.parameters.values() if not (extra and each.kind is each.VAR_KEYWORD)]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
@@ -114,20 +118,20 @@ def _buffers(model: torch.nn.Module) -> Iterator[_Buffer]:
             yield name, module, buffer
 
 
-def _write_assigned(model: torch.nn.Module, buffers: list[_Buffer], arguments: list[Any], result: Any) -> Any:
-    """Writes in place what the forward has assigned; returns its result, with copies of what a write would change.
+def write_in_place(writes: Iterable[tuple[torch.Tensor, torch.Tensor]], result: Any) -> Any:
+    """Writes what a forward has assigned; returns its result, with copies of what a write would change.
 
-    Results and new values may be views of the old values.
+    Args:
+        writes: The tensors and their new values, which may be views of old values, as the result may be.
+        result: The result of the forward.
     """
-    given = [*arguments, *model.parameters(), *(buffer for *_, buffer in buffers)]
-    tensors = {id(each): each for each in given if isinstance(each, torch.Tensor)}
-    writes = [*_assigned_buffers(buffers), *replaced_data(tensors.values())]
-    written = {storage_id(old) for old, _ in writes}
+    copies = [(old, new.clone()) for old, new in writes]
+    written = {storage_id(old) for old, _ in copies}
     result = pytree.tree_map_only(
         torch.Tensor, lambda leaf: leaf.clone() if storage_id(leaf) in written else leaf, result
     )
-    for (old, _), value in zip(writes, [new.clone() for _, new in writes], strict=True):
-        old.copy_(value)
+    for old, new in copies:
+        old.copy_(new)
     return result
 
 

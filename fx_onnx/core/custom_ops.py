@@ -6,6 +6,7 @@ recurrences are loops over tokens, which ATen has only unrolled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -252,7 +253,20 @@ _SCHEMAS = (
         _rwkv_sizes,
     ),
 )
-for _schema, _function, _sizes in _SCHEMAS:
-    _name = _LIBRARY.define(_schema)
-    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)
+
+
+def define_operator(schema: str, run: Callable[..., Any], infer_sizes: Callable[..., Any]) -> None:
+    """Defines an operator of the namespace ``fx_onnx``.
+
+    Args:
+        schema: its schema, such as ``name(Tensor input) -> Tensor``.
+        run: computes its results from real tensors.
+        infer_sizes: returns empty results of the right sizes and dtypes.
+    """
+    name = _LIBRARY.define(schema)
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"fx_onnx::{name}", infer_sizes, lib=_LIBRARY)
+
+
+for _operator in _SCHEMAS:
+    define_operator(*_operator)

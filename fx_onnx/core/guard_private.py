@@ -29,7 +29,6 @@ __all__ = [
     "forget_guard",
     "guard_location",
     "guard_origin",
-    "guard_recorder",
     "guard_script_line",
     "layout_questions",
     "mark_origin",
@@ -75,15 +74,6 @@ def guard_script_line(guard: Any) -> traceback.FrameSummary | None:
     line = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)  # "code  # file:line in function"
     found = re.search(rf"{SCRIPT_MARK}(.*):(\d+) in (\w+)$", line or "")
     return None if found is None else traceback.FrameSummary(found[1], int(found[2]), found[3])
-
-
-def guard_recorder() -> tuple[type[Any], str] | None:
-    """Returns the class and the name of the method that gives a guard its place; see ``mark_origin``.
-
-    Returns None without it; then a message about a guard that torch's own code adds names no line.
-    """
-    shape_env: type[Any] = import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
-    return (shape_env, "_get_sloc") if hasattr(shape_env, "_get_sloc") else None
 
 
 def without_remainders(number: Any) -> Any:

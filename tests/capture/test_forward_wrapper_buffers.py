@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.capture.forward_wrapper import write_in_place
 
 
 class Inner(nn.Module):
@@ -137,3 +138,11 @@ def test_a_result_that_is_the_old_value(path: str) -> None:
     program.state = {}
     results = [program(torch.full((2,), 3.0))[0].tolist() for _ in range(3)]
     assert results == [[0, 0], [3, 3], [6, 6]]
+
+
+def test_results_and_new_values_that_are_old_values() -> None:
+    x, y, z = torch.zeros(2), torch.ones(2), torch.full((2,), 2.0)
+    results = write_in_place([(x, y), (y, x)], {"old": [x, y[:1]], "other": z})
+    assert [x.tolist(), y.tolist()] == [[1, 1], [0, 0]]
+    assert [each.tolist() for each in results["old"]] == [[0, 0], [1]]
+    assert results["other"] is z

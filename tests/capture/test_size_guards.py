@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.guard_places import PATCHES
+from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.size_guards import BRANCH, Condition, recorded_conditions
 from fx_onnx.core.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
@@ -18,7 +19,7 @@ from tests.capture.sample_modules import Function, t
 
 def recorded(function: Callable[..., object], size: int | None = None) -> list[Condition]:
     """Returns the conditions of a function of (9, 8), whose first size the caller may define."""
-    with size_oblivious(), record_guard_places():
+    with size_oblivious(), apply_patches(PATCHES):
         program = torch.export.export(Function(function), (t(9, 8),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
     value = next(node.meta["val"] for node in program.graph.nodes if isinstance(node.meta.get("val"), Tensor))
     dims = [each.node.expr for each in value.shape if isinstance(each, torch.SymInt)]

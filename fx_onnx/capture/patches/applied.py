@@ -12,6 +12,7 @@ import torch
 from fx_onnx.capture import export_flag
 from fx_onnx.capture.patches import (
     dynamic_sizes,
+    guard_places,
     layers,
     recurrent_functions,
     tensor_data,
@@ -22,7 +23,6 @@ from fx_onnx.capture.patches import (
 )
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
-from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
@@ -34,6 +34,7 @@ __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 PATCHES: tuple[Patch, ...] = (
     *export_flag.PATCHES,
     *dynamic_sizes.PATCHES,
+    *guard_places.PATCHES,
     *torch_export.PATCHES,
     *torch_functions.PATCHES,
     *layers.PATCHES,
@@ -103,7 +104,6 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         if changes.with_backward:
             enter(record_backward())
         enter(keep_containers(model))
-        enter(record_guard_places())
         enter(watch_modules(model, strict))
         if strict:
             yield TraceRecord()

@@ -64,13 +64,14 @@ class ConditionsOnData:
     def raise_handled(self) -> None:
         """Raises the first error that the model caught, if there is one; torch's own code may catch others."""
         for error in self.errors:
-            if _is_caught_by_model(error):
+            caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
+            if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
                 raise error
 
 
 def stops_at_check(error: Exception) -> bool:
     """Returns whether torch could not decide a condition that only leads to an exception."""
-    if not _is_undecided(error):
+    if "data-dependent" not in str(error).lower() and type(error).__name__ != "DataDependentOutputException":
         return False
     frames = []
     step = error.__traceback__
@@ -137,12 +138,6 @@ def watch_conditions(
 _MAKER = "torch.fx.experimental.symbolic_shapes:ShapeEnv._make_data_dependent_error"
 
 
-def _is_caught_by_model(error: Exception) -> bool:
-    """Returns whether code of the model caught an error; a traceback begins in the frame that caught it."""
-    step = error.__traceback__
-    return step is not None and not is_internal(step.tb_frame.f_code.co_filename)
-
-
 def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:
     """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
 
@@ -157,10 +152,6 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], f
         return answer
 
     return __bool__
-
-
-def _is_undecided(error: Exception) -> bool:
-    return "data-dependent" in str(error).lower() or type(error).__name__ == "DataDependentOutputException"
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

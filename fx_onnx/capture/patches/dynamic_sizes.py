@@ -83,14 +83,16 @@ def _replace_kernels() -> Iterator[None]:
         aten.fake_quantize_per_channel_affine_cachemask.default,
         aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
     )
-    kernels: dict[Any, Any] = {(o, meta): _fake_quantize for o in fake_quantizing if meta not in python_kernels(o)}
-    kernels |= {(o, composite): partial(_recurrence, python_kernels(o)[composite]) for o in recurrent}
-    kernels[aten.max_pool1d.default, composite] = _max_pool1d
-    kernels[aten.batch_norm.default, composite] = _batch_norm
-    kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
-    kernels[aten.take_along_dim.default, composite] = _take_along_dim
-    kernels[aten.cdist.default, composite] = _cdist
-    kernels[aten.tensor_split.sections, composite] = _tensor_split
+    kernels: dict[Any, Any] = {
+        **{(o, meta): _fake_quantize for o in fake_quantizing if meta not in python_kernels(o)},
+        **{(o, composite): partial(_recurrence, python_kernels(o)[composite]) for o in recurrent},
+        (aten.max_pool1d.default, composite): _max_pool1d,
+        (aten.batch_norm.default, composite): _batch_norm,
+        (aten.fill_diagonal_.default, composite): lambda tensor, *_, **__: tensor,  # which it writes to
+        (aten.take_along_dim.default, composite): _take_along_dim,
+        (aten.cdist.default, composite): _cdist,
+        (aten.tensor_split.sections, composite): _tensor_split,
+    }
     with replaced_kernels(kernels):
         yield
 
@@ -151,11 +153,6 @@ def empty_recurrence_results(input: torch.Tensor, hx: Any, bidirectional: bool) 
     states = [hx] if isinstance(hx, torch.Tensor) else hx
     output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
     return (output, *(torch.empty_like(state) for state in states))
-
-
-def _fill_diagonal_(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Returns the tensor that the operator writes to in place."""
-    return self
 
 
 def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
@@ -363,16 +360,6 @@ def _xor(number: torch.SymInt, other: Any) -> Any:
     return (number | other) - (number & other)
 
 
-def _invert(number: torch.SymInt) -> Any:
-    """Replaces ``SymInt.__invert__``, in two's complement."""
-    return -number - 1
-
-
-def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
-    """Replaces ``SymInt.__divmod__``, which torch does not define."""
-    return number // divisor, number % divisor
-
-
 # Most containers have one of these types. ``isinstance`` with Tensor takes several times as long as ``len`` itself.
 _PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, str, torch.Size})
 
@@ -396,10 +383,10 @@ def _len_in(thread: int) -> Callable[[Any], Any]:
 _NO_OPERATOR = "Sizes lack the operator, or torch.export refuses it."
 _CONSTANT = "The function makes a constant of a symbolic number."
 PATCHES = (
-    Patch("torch:SymInt.__divmod__", Added(_divmod), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.__divmod__", Added(lambda n, divisor: (n // divisor, n % divisor)), _NO_OPERATOR, strict=False),
     Patch("torch:SymInt.__xor__", Added(_xor), _NO_OPERATOR, strict=False),
     Patch("torch:SymInt.__rxor__", Added(_xor), _NO_OPERATOR, strict=False),
-    Patch("torch:SymInt.__invert__", Added(_invert), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.__invert__", Added(lambda n: -n - 1), _NO_OPERATOR, strict=False),  # in two's complement
     Patch("torch:SymInt.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("torch:SymFloat.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("builtins:len", InAllThreads(lambda _: _len_in(get_ident())), _CONSTANT, strict=False),

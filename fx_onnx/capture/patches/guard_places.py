@@ -8,18 +8,17 @@ from __future__ import annotations
 import inspect
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.guard_private import GuardOrigin, guard_recorder, layout_questions, mark_origin, traced_frames
+from fx_onnx.capture.patches.patching import Around, Patch
+from fx_onnx.core.guard_private import GuardOrigin, layout_questions, mark_origin, traced_frames
 from fx_onnx.core.source_lines import is_internal
 
-__all__ = ["record_guard_places"]
+__all__ = ["PATCHES"]
 
 _EXPORT = inspect.unwrap(torch.export.export).__code__  # calls the model
 _RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
@@ -31,22 +30,24 @@ _COMPARING = (torch.__file__, str(Path(torch.__file__).parent / "fx"), str(Path(
 """The files that compare symbolic sizes for the code that asks: torch's and the dispatchers of patches."""
 
 
-@contextmanager
-def record_guard_places() -> Iterator[None]:
-    """Records the origin of each guard within the context; see ``guard_origin``."""
-    found = guard_recorder()
-    if found is None:
-        yield
-        return
-    record = getattr(*found)
+def _with_origin(record: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what replaces the method that gives a guard its place: it marks the place; see ``guard_origin``."""
 
-    def with_origin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        place = record(self, *args, **kwargs)
+    def with_origin(*args: Any, **kwargs: Any) -> Any:
+        place = record(*args, **kwargs)
         mark_origin(place, _origin())
         return place
 
-    with replace_attribute(*found, with_origin):
-        yield
+    return with_origin
+
+
+PATCHES = (
+    Patch(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc",
+        Around(_with_origin),
+        "A message about a guard that torch's own code adds would name no line.",
+    ),
+)
 
 
 def _origin() -> GuardOrigin:

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
 
-import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
 from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.dynamic_sizes import empty_recurrence_results
 from fx_onnx.capture.patches.patching import Patch
+from fx_onnx.core.custom_ops import define_operator
 from fx_onnx.core.symbolic_sizes import same_size
 from fx_onnx.core.weights import is_subclass
 
@@ -39,16 +39,10 @@ _torch_pack, _torch_pad, _torch_encoder = (
 
 # --- operators --------------------------------------------------------------------------------------------------------
 
-_LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # the operators exist as long as this object
 _OPTIONS = "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional"
-_LIBRARY.define(
-    f"lstm(Tensor input, Tensor lengths, Tensor[] hx, {_OPTIONS}, bool batch_first) -> (Tensor, Tensor, Tensor)"
-)
-_SINGLE_STATE_OPERATORS = ("gru", "rnn_tanh", "rnn_relu")
-for _name in _SINGLE_STATE_OPERATORS:
-    _LIBRARY.define(
-        f"{_name}(Tensor input, Tensor lengths, Tensor hx, {_OPTIONS}, bool batch_first) -> (Tensor, Tensor)"
-    )
+_ONE_STATE = f"(Tensor input, Tensor lengths, Tensor hx, {_OPTIONS}, bool batch_first) -> (Tensor, Tensor)"
+_TWO_STATES = f"(Tensor input, Tensor lengths, Tensor[] hx, {_OPTIONS}, bool batch_first) -> (Tensor, Tensor, Tensor)"
+_SCHEMAS = {"lstm": _TWO_STATES, "gru": _ONE_STATE, "rnn_tanh": _ONE_STATE, "rnn_relu": _ONE_STATE}
 
 
 def _eager_kernel(name: str) -> Callable[..., tuple[Tensor, ...]]:
@@ -75,14 +69,13 @@ def _fake_kernel(
     return empty_recurrence_results(input, hx, bidirectional)
 
 
-for _name in ("lstm", *_SINGLE_STATE_OPERATORS):
-    _LIBRARY.impl(_name, _eager_kernel(_name), "CompositeExplicitAutograd")
-    torch.library.register_fake(f"fx_onnx::{_name}", _fake_kernel, lib=_LIBRARY)
+for _name, _schema in _SCHEMAS.items():
+    define_operator(f"{_name}{_schema}", _eager_kernel(_name), _fake_kernel)
 
 
 def _with_lengths(lengths: Tensor) -> Redirected:
     """Returns a mode that redirects torch's RNN, LSTM and GRU functions to the operators above."""
-    operators = {getattr(torch, name): getattr(torch.ops.fx_onnx, name) for name in ("lstm", *_SINGLE_STATE_OPERATORS)}
+    operators = {getattr(torch, name): getattr(torch.ops.fx_onnx, name) for name in _SCHEMAS}
     return Redirected(
         {each: lambda input, *rest, own=own: own(input, lengths, *rest) for each, own in operators.items()}
     )

@@ -120,9 +120,12 @@ def _or_tracing(flag: Callable[[], bool]) -> Callable[[], bool]:
 _DICTS = ("_parameters", "_buffers")
 _PLAIN_DICTS = (dict, OrderedDict)
 
-# The lists of weights that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if
-# a parameter is another tensor than before.
-_LISTS = ("_flat_weights", "_flat_weight_refs")
+# The lists that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if a parameter
+# is another tensor than before. Here each thread computes them from its own parameters.
+_LISTS: dict[str, Callable[[nn.RNNBase], list[Any]]] = {
+    "_flat_weights": lambda module: [getattr(module, name, None) for name in module._flat_weights_names],
+    "_flat_weight_refs": lambda module: [None] * len(module._flat_weights_names),  # no parameter is another one
+}
 
 
 def _confined_weights(reparametrize: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
@@ -146,7 +149,8 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     modules = list(module.modules())
     with ExitStack() as stack:
         for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
-            stack.enter_context(exchange_attribute(nn.RNNBase, name, _AttributeOfThread(name)))
+            computed = property(_LISTS[name], lambda module, value, name=name: vars(module).update({name: value}))
+            stack.enter_context(exchange_attribute(nn.RNNBase, name, computed))
         originals: list[tuple[dict[str, Any], str, Any]]
         originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
         replaced = [(attributes, name, found) for attributes, name, found in originals if type(found) in _PLAIN_DICTS]
@@ -191,32 +195,6 @@ def _same_containers(original: Any, restored: Any) -> Any:
         original.update(items)
         return original
     return restored
-
-
-class _AttributeOfThread:
-    """An attribute of instances that one thread can set without a change for other threads."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.thread = get_ident()
-        self.values: dict[int, Any] = {}  # by the id of the instance's __dict__, which torch's proxies share
-
-    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        if instance is None:
-            return self
-        attributes = vars(instance)
-        if is_current(self.thread) and id(attributes) in self.values:
-            return self.values[id(attributes)]
-        if self.name not in attributes:
-            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
-        return attributes[self.name]
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        attributes = vars(instance)
-        if is_current(self.thread):
-            self.values[id(attributes)] = value
-        else:
-            attributes[self.name] = value
 
 
 class _DictOfThread(dict[str, Any]):

@@ -17,18 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
 from fx_onnx.capture.patches.patching import Patch
+from fx_onnx.core.custom_ops import define_operator
 from fx_onnx.core.torch_private import optimization_hint
 
 __all__ = ["PATCHES"]
 
 _BOXES, _POOLERS = "torchvision.ops.boxes", "torchvision.ops.poolers"
 _HEADS, _UTILS, _TRANSFORM = (f"torchvision.models.detection.{name}" for name in ("roi_heads", "_utils", "transform"))
-
-_LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # the operators exist as long as this object
-_LIBRARY.define("batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor")
-_LIBRARY.define("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)")
 
 
 def _eager_kernel(module: str, name: str) -> Callable[..., Any]:
@@ -46,12 +42,16 @@ def _heatmaps_to_keypoints_fake(maps: Tensor, rois: Tensor) -> tuple[Tensor, Ten
     return maps.new_empty((*size, 3), dtype=torch.float32), maps.new_empty(size, dtype=torch.float32)
 
 
-for _module, _name, _fake in (
-    (_BOXES, "batched_nms", _batched_nms_fake),
-    (_HEADS, "heatmaps_to_keypoints", _heatmaps_to_keypoints_fake),
-):
-    _LIBRARY.impl(_name, _eager_kernel(_module, _name), "CompositeExplicitAutograd")
-    torch.library.register_fake(f"fx_onnx::{_name}", _fake, lib=_LIBRARY)
+define_operator(
+    "batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor",
+    _eager_kernel(_BOXES, "batched_nms"),
+    _batched_nms_fake,
+)
+define_operator(
+    "heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)",
+    _eager_kernel(_HEADS, "heatmaps_to_keypoints"),
+    _heatmaps_to_keypoints_fake,
+)
 
 
 def _decode(self: Any, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ dtype, a layout and a memory format are numbers, as in TorchScript.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import statically_known_true, storage_id
+from fx_onnx.core.torch_private import statically_known_true
 
 __all__ = [
     "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
@@ -251,19 +251,16 @@ def argument_value(value: Any, kind: Any) -> Any:
     return value
 
 
-def result_value(value: Any, storages: Collection[int]) -> Any:
-    """Returns a result with its ScalarTensors as tensors, and with copies of the tensors in the given storages."""
-    value = as_tensor(value)
-    if isinstance(value, torch.Tensor):
-        return value.clone() if storages and storage_id(value) in storages else value
+def result_value(value: Any) -> Any:
+    """Returns a result with its ScalarTensors as tensors."""
     if isinstance(value, Appended):
         raise CaptureError(
             "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack.",
             id=MessageId.TORCHSCRIPT,
         )
     if not isinstance(value, (list, tuple, dict)):
-        return value
-    return like(value, {key: result_value(item, storages) for key, item in content(value).items()})
+        return as_tensor(value)
+    return like(value, {key: result_value(item) for key, item in content(value).items()})
 
 
 def is_unchanged(before: Any, after: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx.traceback import preserve_node_meta
 
+from fx_onnx.capture.forward_wrapper import write_in_place
 from fx_onnx.capture.torchscript.data_dependent import ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
@@ -35,7 +36,7 @@ from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import script_class, script_method, set_script_line
 from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import statically_known_true, storage_id
+from fx_onnx.core.torch_private import statically_known_true
 
 __all__ = [
     "ScriptedModule", "has_scripts", "interpreted_submodules", "is_script", "numbers_became_buffers", "scripted_module",
@@ -236,25 +237,13 @@ class ScriptedModule(torch.nn.Module):
                 writes = [each for script in scripts for each in script.writes()]
                 if any(script.changed_numbers for script in scripts):
                     raise _NumbersChanged
-                return self._commit(result, writes)
+                return write_in_place(writes, result_value(result))
         except ScriptRaise as error:
             raise CaptureError(
                 f"The model raises an exception for the example arguments: {error}.", id=MessageId.TORCHSCRIPT
             ) from error
         finally:
             set_script_line("", 0)
-
-    def _commit(self, result: Any, writes: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-        """Writes new values to buffers, and returns the result of the forward.
-
-        torch.export sees an assignment to a buffer of the root only, so the new values are copied into the buffers. A
-        value or a result may be a buffer itself, whose old content it must keep.
-        """
-        copies = [(buffer, value.detach().clone()) for buffer, value in writes]
-        result = result_value(result, {storage_id(buffer) for buffer, _ in writes})
-        for buffer, value in copies:
-            buffer.copy_(value)
-        return result
 
     def writes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yields each buffer of an assigned attribute and its new value; collects the numbers that have changed.
@@ -269,7 +258,7 @@ class ScriptedModule(torch.nn.Module):
             elif isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
                 if value is not before:
                     self._check_buffer(name, before, value)
-                    yield before, value
+                    yield before, value.detach()
             elif isinstance(before, (bool, int, float)) and isinstance(value, _NUMBERS):
                 if not statically_known_true(value == before):
                     self.changed_numbers.add(name)

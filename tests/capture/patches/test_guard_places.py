@@ -9,7 +9,8 @@ import torch
 from torch.export import Dim
 
 from fx_onnx.capture.dynamic_dims import guard_place
-from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.guard_places import PATCHES
+from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.core.guard_private import GuardOrigin, guard_origin
 from fx_onnx.core.script_private import set_script_line
 from fx_onnx.core.torch_private import size_oblivious
@@ -26,7 +27,7 @@ class Positions(torch.nn.Module):
 
 
 def origins(model: torch.nn.Module, strict: bool) -> list[tuple[str, GuardOrigin]]:
-    with size_oblivious(), record_guard_places():
+    with size_oblivious(), apply_patches(PATCHES):
         program = torch.export.export(model, (torch.zeros(16, 8),), dynamic_shapes=({0: Dim.AUTO},), strict=strict)
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     shape_env = next(value.fake_mode.shape_env for value in values if isinstance(value, torch.Tensor))
