@@ -1,4 +1,4 @@
-"""``verify`` and ``verify_onnx_program`` of torch.onnx.verification, with its options and its measures of differences."""
+"""``verify`` and ``verify_onnx_program`` of torch.onnx.verification, with its options and measures of differences."""
 
 from __future__ import annotations
 
