@@ -17,6 +17,7 @@ import torch
 
 __all__ = [
     "TracedLine",
+    "function_location",
     "function_place",
     "innermost_line",
     "is_internal",
@@ -77,11 +78,17 @@ def innermost_line(frames: Iterable[traceback.FrameSummary]) -> str:
 
 def function_place(function: Callable[..., Any]) -> str:
     """Returns the name of a user's function with its file and line, for example ``my_gelu (model.py:12)``."""
+    name, place = function_location(function)
+    return f"{name} ({place})" if place else name
+
+
+def function_location(function: Callable[..., Any]) -> tuple[str, str]:
+    """Returns the name of a function and its ``file:line``, which is empty if the function is not written in Python."""
     function = inspect.unwrap(getattr(function, "func", function))
     function = getattr(function, "function", function)  # of an onnxscript function
     code = getattr(function, "__code__", None)
-    name = getattr(function, "__name__", repr(function))
-    return f"{name} ({shown_path(code.co_filename)}:{code.co_firstlineno})" if code is not None else str(name)
+    name = str(getattr(function, "__name__", repr(function)))
+    return name, f"{shown_path(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
 
 
 def shown_path(name: str) -> str:

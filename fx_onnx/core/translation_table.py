@@ -77,8 +77,9 @@ class Translation:
                 return False
         if self.supports is None:
             return True
-        schema = (target or self.target)._schema
-        given = {each.name: argument for each, argument in zip(schema.arguments, args, strict=False)} | dict(kwargs)
+        schema = getattr(target or self.target, "_schema", None)  # a function of Python has none
+        names = _plain_floats(self.function) if schema is None else [each.name for each in schema.arguments]
+        given = dict(zip(names, args, strict=False)) | dict(kwargs)
         return self.supports(**{name: given[name] for name in _parameters(self.supports) if name in given})
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fx_onnx.core.arguments import check_path, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 
-__all__ = ["check_destination", "check_folder"]
+__all__ = ["check_destination", "check_folder", "writing"]
 
 
 def check_destination(destination: Any, external_data: bool | None = None) -> None:
@@ -65,6 +66,15 @@ def _check_file(destination: str | os.PathLike[str]) -> None:
         raise ArgumentError(
             f"The model cannot be saved to {shown(os.fspath(path))}: its folder cannot be written.", id=MessageId.FILE
         )
+
+
+@contextmanager
+def writing(what: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turns an error of the system into an ArgumentError: what could not be written to which path."""
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"{what} cannot be written to {os.fspath(path)!r}: {error}.", id=MessageId.FILE) from error
 
 
 def check_folder(parameter: str, folder: Any) -> None:

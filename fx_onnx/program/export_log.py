@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import inspect
 import io
 import logging
 import os
@@ -17,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.fx
@@ -28,6 +26,7 @@ from fx_onnx.capture.capture import Capture
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.findings import current_findings, warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.source_lines import function_location
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
 from fx_onnx.program.destination import check_folder
@@ -173,7 +172,10 @@ class ExportLog:
             return None
         nodes = (node for node in self.decomposed.graph.nodes if node.op == "call_function")
         used = Counter((str(n.target), entry.function) for n in nodes if (entry := find_translation(n, self.table)))
-        return [TranslatedOperator(target, *_place(function), count) for (target, function), count in used.items()]
+        return [
+            TranslatedOperator(target, *function_location(function), count)
+            for (target, function), count in used.items()
+        ]
 
 
 def print_line(text: str) -> None:
@@ -191,14 +193,6 @@ def count_operators(graph: torch.fx.Graph) -> dict[str, int]:
     """Returns the number of FX nodes of each target, the most frequent target first."""
     targets = Counter(node.target for node in graph.nodes if node.op == "call_function")
     return {str(target): count for target, count in targets.most_common()}
-
-
-def _place(function: Any) -> tuple[str, str]:
-    """Returns the name and the ``file:line`` of a translation."""
-    function = inspect.unwrap(getattr(function, "func", function))
-    code = getattr(function, "__code__", None)
-    name = getattr(function, "__name__", repr(function))
-    return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 # ---------------------------------------------------------------- the files of an export

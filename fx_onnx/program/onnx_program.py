@@ -100,7 +100,7 @@ class ONNXProgram:
         Raises:
             ArgumentError: a weight has no data.
         """
-        save.require_data(self._model)
+        save.require_data(all_initializers(self._model.graph))
         proto = ir.serde.serialize_model(self._model)
         drop_initializer_infos(proto.graph)
         return proto

@@ -125,7 +125,7 @@ class _Job:
 def _save(job: _Job, destination: Destination, path: Path | None, external_data: bool | None) -> None:
     """Writes one file, or two files if the weights need a file of their own."""
     removed = [] if job.contents.initializers else weights(job.model)
-    _require_data(value for value in all_initializers(job.model.graph) if value not in removed)
+    require_data(value for value in all_initializers(job.model.graph) if value not in removed)
     with _system_errors(destination):
         if not external_data and _save_single(job, destination, path):
             return
@@ -194,16 +194,12 @@ def parameter_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in all_initializers(model.graph) if value.const_value is not None)
 
 
-def require_data(model: ir.Model) -> None:
-    """Checks that every weight of the model has data.
+def require_data(values: Iterable[ir.Value]) -> None:
+    """Checks that every weight has data.
 
     Raises:
         ArgumentError: a weight has no data; the message names the first one.
     """
-    _require_data(all_initializers(model.graph))
-
-
-def _require_data(values: Iterable[ir.Value]) -> None:
     for value in values:
         if value.const_value is None or not has_data(value.const_value):
             raise ArgumentError(

@@ -127,7 +127,7 @@ class LoadedModel:
         if self._folder is not None:
             weakref.finalize(self, self._folder.cleanup)
         with explain_runtime_errors(model, origins) if start is None else nullcontext():
-            source = _loadable(model, self._folder and Path(self._folder.name))
+            source = _loadable(model, Path(self._folder.name) if self._folder is not None else None)
             self._session = new_session(source, provider, optimized=optimized) if start is None else start(source)
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

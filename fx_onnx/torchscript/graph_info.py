@@ -49,14 +49,12 @@ class _Program:
         attributes: the constants and the bodies of control flow that ``get_attr`` nodes name.
         values: the values that PyTorch computed from the example arguments.
         weights: the placeholders of parameters and buffers.
-        groups: the calls in order, each followed by the nodes that take one of its results.
         opset_version: the opset of the exports; None is the default.
     """
 
     attributes: dict[str, Any]
     values: dict[Node, Any]
     weights: set[Node]
-    groups: list[list[Node]]
     opset_version: int | None
 
     @classmethod
@@ -69,12 +67,7 @@ class _Program:
         specs = aten.exported_program.graph_signature.input_specs
         kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
         weights = {node for node, spec in zip(placeholders, specs, strict=True) if spec.kind in kinds}
-        return cls(attributes, values, weights, _groups(aten.graph), opset)
-
-    def is_input(self, node: Node) -> bool:
-        """Returns whether a node outside of a part is an input of the part: a tensor that is no weight or constant."""
-        is_fixed = node.op == "get_attr" or node in self.weights
-        return not is_fixed and isinstance(self.values[node], torch.Tensor)
+        return cls(attributes, values, weights, opset)
 
 
 def _groups(graph: Graph) -> list[list[Node]]:
@@ -101,9 +94,9 @@ def _part(program: _Program, groups: Sequence[Sequence[Node]]) -> tuple[GraphMod
     outside = [node for node in dict.fromkeys(n for each in nodes for n in each.all_input_nodes) if node not in inside]
     graph, attributes = Graph(), dict(program.attributes)
     env: dict[Node, Any] = {node: program.values[node] for node in outside}  # numbers stay as they are
-    inputs = [node for node in outside if program.is_input(node)]
-    for node in inputs:
-        env[node] = graph.placeholder(node.name)
+    inputs = [node for node in outside if node.op != "get_attr" and node not in program.weights]
+    inputs = [node for node in inputs if isinstance(program.values[node], torch.Tensor)]
+    env |= {node: graph.placeholder(node.name) for node in inputs}
     for node in outside:
         if node.op == "get_attr":
             env[node] = graph.get_attr(str(node.target))
@@ -299,7 +292,7 @@ def find_mismatch(
         settings = ExportOptions(opset=opset, registered_symbolics=registered(opset))
         job = pipeline.run_until("functionalize", request, settings, ExportLog())
         program = _Program.of(job.aten, request.args, request.kwargs, opset_version)
-    found = GraphInfo._of(program, program.groups, "")
+    found = GraphInfo._of(program, _groups(job.aten.graph), "")
     found.find_mismatch(options)
     if verbose:
         found.pretty_print_tree()

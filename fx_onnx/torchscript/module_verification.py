@@ -1,4 +1,4 @@
-"""``verify`` of torch.onnx.verification: exports a module and compares the results, with the options of torch.onnx."""
+"""``verify`` and ``verify_onnx_program`` of torch.onnx.verification, with its options and measures of differences."""
 
 from __future__ import annotations
 

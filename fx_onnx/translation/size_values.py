@@ -166,6 +166,20 @@ def _lower_bound(expr: sympy.Basic) -> int | None:
     return None
 
 
+_FOLDED = {
+    "add": "Add", "mul": "Mul", "and": "And", "or": "Or", "bitwisefn_bitwise_and": "BitwiseAnd",
+    "bitwisefn_bitwise_or": "BitwiseOr",
+}  # fmt: skip
+"""Functions of several arguments whose ONNX operator takes two: the name of the class, in lower case → the operator."""
+_WHOLE = {
+    "max": "Max", "min": "Min", "equality": "Equal", "strictlessthan": "Less", "lessthan": "LessOrEqual",
+    "strictgreaterthan": "Greater", "greaterthan": "GreaterOrEqual", "abs": "Abs", "not": "Not",
+}  # fmt: skip
+"""Functions that are one ONNX operator of the same arguments."""
+_ROUNDED = {"ceiltoint": "Ceil", "ceiling": "Ceil", "floortoint": "Floor", "floor": "Floor", "roundtoint": "Round"}
+"""Functions from a float to an integer."""
+
+
 class _ExpressionEmitter:
     """Emits one expression of sympy or of torch's own sympy functions; ``recurse`` returns the values of arguments."""
 
@@ -173,13 +187,21 @@ class _ExpressionEmitter:
         self._op, self._recurse = op, recurse
 
     def compute(self, expr: sympy.Basic) -> ir.Value:
-        """Emits an expression. Class names select the method, because torch's sympy functions have no public module."""
-        kind = type(expr).__name__
-        method = getattr(self, f"_{kind.lower()}", None)
+        """Emits an expression. Class names select the form, because torch's sympy functions have no public module."""
+        kind = type(expr).__name__.lower()
+        if kind in _FOLDED:
+            return self._fold(_FOLDED[kind], expr.args)
+        if kind in _ROUNDED:
+            return self._op.Cast(getattr(self._op, _ROUNDED[kind])(self._double(*expr.args)), to=_INT)
+        if kind in _WHOLE:
+            value: ir.Value = getattr(self._op, _WHOLE[kind])(*self._same_dtype(*expr.args))
+            return value
+        method: Callable[..., ir.Value] | None = getattr(self, f"_{kind}", None)
         if method is None:
-            raise NotImplementedError(f"the symbolic expression {expr} uses {kind}, which has no ONNX form here")
-        value: ir.Value = method(*expr.args)
-        return value
+            raise NotImplementedError(
+                f"the symbolic expression {expr} uses {type(expr).__name__}, which has no ONNX form here"
+            )
+        return method(*expr.args)
 
     def _fold(self, name: str, args: tuple[sympy.Basic, ...]) -> ir.Value:
         operands = self._same_dtype(*args)
@@ -199,18 +221,6 @@ class _ExpressionEmitter:
 
     def _double(self, arg: sympy.Basic) -> ir.Value:
         return self._as_double(self._recurse(arg))
-
-    def _add(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("Add", args)
-
-    def _mul(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("Mul", args)
-
-    def _max(self, *args: sympy.Basic) -> ir.Value:
-        return self._op.Max(*self._same_dtype(*args))
-
-    def _min(self, *args: sympy.Basic) -> ir.Value:
-        return self._op.Min(*self._same_dtype(*args))
 
     def _pow(self, base: sympy.Basic, exponent: sympy.Basic) -> ir.Value:
         if base.is_integer and exponent.is_Integer and 0 < int(exponent) <= 4:
@@ -247,22 +257,10 @@ class _ExpressionEmitter:
             return self._op.Max(value, [1])
         return self._op.Add(value, self._op.Cast(self._op.Equal(value, [0]), to=_INT))
 
-    def _ceiltoint(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.Cast(self._op.Ceil(self._double(arg)), to=_INT)
-
-    def _floortoint(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.Cast(self._op.Floor(self._double(arg)), to=_INT)
-
     def _trunctoint(self, arg: sympy.Basic) -> ir.Value:
         return self._op.Cast(self._double(arg), to=_INT)
 
-    def _roundtoint(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.Cast(self._op.Round(self._double(arg)), to=_INT)
-
-    _ceiling, _floor = _ceiltoint, _floortoint
-
-    def _tofloat(self, arg: sympy.Basic) -> ir.Value:
-        return self._double(arg)
+    _tofloat = _double
 
     def _inttruediv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
         return self._op.Div(self._double(a), self._double(b))
@@ -281,9 +279,6 @@ class _ExpressionEmitter:
     def _modularindexing(self, base: sympy.Basic, divisor: sympy.Basic, modulus: sympy.Basic) -> ir.Value:
         return self._op.Mod(self._floordiv(base, divisor), self._recurse(modulus))
 
-    def _abs(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.Abs(self._recurse(arg))
-
     def _piecewise(self, *branches: sympy.Basic) -> ir.Value:
         result = self._recurse(branches[-1].args[0])
         for branch in reversed(branches[:-1]):
@@ -294,38 +289,8 @@ class _ExpressionEmitter:
     def _where(self, condition: sympy.Basic, then: sympy.Basic, otherwise: sympy.Basic) -> ir.Value:
         return self._op.Where(self._recurse(condition), *self._same_dtype(then, otherwise))
 
-    def _equality(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Equal(*self._same_dtype(a, b))
-
     def _unequality(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Not(self._equality(a, b))
-
-    def _strictlessthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Less(*self._same_dtype(a, b))
-
-    def _lessthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.LessOrEqual(*self._same_dtype(a, b))
-
-    def _strictgreaterthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Greater(*self._same_dtype(a, b))
-
-    def _greaterthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.GreaterOrEqual(*self._same_dtype(a, b))
-
-    def _and(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("And", args)
-
-    def _or(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("Or", args)
-
-    def _not(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.Not(self._recurse(arg))
-
-    def _bitwisefn_bitwise_and(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("BitwiseAnd", args)
-
-    def _bitwisefn_bitwise_or(self, *args: sympy.Basic) -> ir.Value:
-        return self._fold("BitwiseOr", args)
+        return self._op.Not(self._op.Equal(*self._same_dtype(a, b)))
 
     def _sqrt(self, arg: sympy.Basic) -> ir.Value:
         return self._op.Sqrt(self._double(arg))

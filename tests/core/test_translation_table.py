@@ -92,6 +92,14 @@ def test_accepts_without_a_predicate() -> None:
     assert Translation(TARGET, _function).accepts((1,), {})
 
 
+def test_a_predicate_gets_the_arguments_that_it_names() -> None:
+    target = torch.ops.aten.add.Tensor
+    by_name = Translation(target, _function, supports=lambda other, alpha=1: (other, alpha) == (2, 1))
+    assert by_name.accepts((1, 2), {})
+    assert not by_name.accepts((1, 2), {"alpha": 3})
+    assert Translation("aten::add", _function, supports=lambda self: self == 1).accepts((1, 2), {}, (), target)
+
+
 def test_which_translations_accept_all_calls() -> None:
     assert Translation(TARGET, _function).accepts_all
     assert not Translation(TARGET, _of_a_float).accepts_all

@@ -5,13 +5,11 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
+from fx_onnx.program.destination import writing
 from fx_onnx.program.report.facts import Facts
 from fx_onnx.program.report.html_report import page
 from fx_onnx.program.report.report_sections import Section, headline, module_differences, sections
@@ -40,7 +38,7 @@ def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None
     outcome = "success" if not facts.failed_stage and facts.error is None else facts.failed_stage or "failure"
     stamp = (when or datetime.now()).strftime("%Y-%m-%d_%H-%M-%S-%f")
     path = Path(folder) / f"onnx_export_{stamp}_{outcome}.html"
-    with _system_errors(folder):
+    with writing("The report", folder):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".md").write_text(markdown(facts), encoding="utf-8")
         path.write_text(page(facts), encoding="utf-8")
@@ -53,18 +51,8 @@ def write_page(facts: Facts, path: str | os.PathLike[str]) -> None:
     Raises:
         ArgumentError: the file cannot be written.
     """
-    with _system_errors(path):
+    with writing("The report", path):
         Path(path).write_text(page(facts), encoding="utf-8")
-
-
-@contextmanager
-def _system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ArgumentError(
-            f"The report cannot be written to {os.fspath(path)!r}: {error}.", id=MessageId.FILE
-        ) from error
 
 
 def markdown(facts: Facts) -> str:

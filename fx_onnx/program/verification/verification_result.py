@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fx_onnx.core.errors import ArgumentError, VerificationError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.program.destination import writing
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["Cause", "SizeResult", "Verification", "by_module", "worst_of"]
@@ -159,13 +160,9 @@ class Verification:
                 "There is nothing to reproduce: the ONNX program agrees with the PyTorch module.",
                 id=MessageId.NOTHING_TO_COMPARE,
             )
-        try:
+        with writing("The repro", folder):
             Path(folder).mkdir(parents=True, exist_ok=True)
             return self._write_repro(Path(folder))
-        except OSError as error:
-            raise ArgumentError(
-                f"The repro cannot be written to {os.fspath(folder)!r}: {error}.", id=MessageId.FILE
-            ) from error
 
     # Texts
 
