@@ -3,7 +3,8 @@
 A guard of torch.export holds for the example. Where it is false, the captured program is not the model: either the
 model raises an exception there, and the condition is a *bound*, or it computes something else, and the condition is a
 *finding*. A guard tells that it is a bound if torch checks it. All other guards are tried: the module and the program
-run on fake tensors of sizes for which the guard is false. If both compute the same there, the guard is no condition.
+run on tensors without values, of sizes for which the guard is false. If both compute the same there, the guard is no
+condition.
 
 All guards count, except those that hold for every requested size, or wherever the other conditions hold.
 """
@@ -60,7 +61,8 @@ class SizeFacts:
     def __init__(self, request: Request, program: ExportedProgram, runs: FakeRuns) -> None:
         """Takes what was captured, the program, and what runs both on fake tensors."""
         self._request, self._program, self._runs = request, program, runs
-        self._outcomes: dict[tuple[tuple[Any, int], ...], Outcome] = {}
+        self._outcomes: dict[tuple[Any, ...], Outcome] = {}
+        self._agreeing: set[bool] = set()  # whether the module and the program agree on the meta device, and on others
 
     @cached_property
     def inputs(self) -> list[CapturedInput]:
@@ -256,17 +258,23 @@ class SizeFacts:
     def _outcome(self, sizes: Sizes) -> Outcome:
         """Returns how the module and the program compare for sizes.
 
-        A difference counts only if both agree where all guards hold; else fake tensors do not tell.
+        They run on the meta device first, which is faster. A difference counts only if both agree where all guards
+        hold, and an exception only if they agree somewhere; else the tensors of this device do not tell.
         """
-        outcome = self._compared(sizes)
-        if outcome is Outcome.EQUAL or self._compared(self._larger) is Outcome.EQUAL:
-            return outcome
+        for on_meta in (True, False):
+            outcome = self._compared(sizes, on_meta)
+            if outcome is Outcome.RAISES and on_meta in self._agreeing:
+                return outcome
+            if outcome is Outcome.EQUAL or self._compared(self._larger, on_meta) is Outcome.EQUAL:
+                return outcome
         return Outcome.UNKNOWN
 
-    def _compared(self, sizes: Sizes) -> Outcome:
-        key = tuple(sizes.items())
+    def _compared(self, sizes: Sizes, on_meta: bool) -> Outcome:
+        key = (on_meta, *sizes.items())
         if key not in self._outcomes:
-            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes, _empty))
+            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes, _empty), on_meta)
+            if self._outcomes[key] is Outcome.EQUAL:
+                self._agreeing.add(on_meta)
         return self._outcomes[key]
 
     def _given(self, sizes: Sizes, made: Callable[[torch.Tensor, list[int]], torch.Tensor]) -> tuple[Any, Any]:
@@ -293,7 +301,7 @@ class SizeFacts:
         decided by one eager run with all open sizes.
         """
         own, ones = ({s: each for each in self._guards for s in self._opened(each, size, kept)} for size in (0, 1))
-        if len(ones) > 1 and self._compared({**self._larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
+        if len(ones) > 1 and self._outcome({**self._larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
             ones = {}
         zeros = dict.fromkeys(self._emptied(kept), Condition(sympy.true)) if len(self.names) < _MANY else {}
         findings: list[Condition] = []

@@ -1,9 +1,12 @@
-"""Compares what a module and a captured program compute for given sizes, on fake tensors.
+"""Compares what a module and a captured program compute for given sizes, on tensors without values.
 
-Both run on tensors without values, and each operator gives its results a number: equal operators on equally numbered
-arguments have results with equal numbers (global value numbering). Equal numbers of all results prove that the program
-computes what the module computes. An operator that only moves data, such as ``contiguous``, keeps the number of its
-argument, so a branch on the layout of a tensor makes no difference.
+Each operator gives its results a number: equal operators on equally numbered arguments have results with equal numbers
+(global value numbering). Equal numbers of all results prove that the program computes what the module computes. An
+operator that only moves data, such as ``contiguous``, keeps the number of its argument, so a branch on the layout of a
+tensor makes no difference.
+
+The tensors are on the meta device, where an operator takes a fraction of the time of one on fake tensors. Fake tensors
+are for what the meta device refuses: values of constants, sizes that depend on data, and autocast.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
 import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.core.torch_private import (
@@ -48,6 +54,9 @@ Among them are reductions, which then reduce axes of size 1 only.
 """
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
 """Operators whose result does not depend on the order of two tensors."""
+_META = torch.device("meta")
+_NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_LISTS = (list, tuple, type({}.values()))
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
 
@@ -73,8 +82,11 @@ class _ValueNumbers(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, on_meta: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._on_meta = on_meta
+        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # the copies on the meta device
+        self._layouts: dict[Hashable, Any] = {}  # the results of a call on the meta device
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
         self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
@@ -137,39 +149,76 @@ class _ValueNumbers(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             raise _Undecidable(str(func))
-        read = tuple(map(self.read, pytree.tree_leaves(_arguments(func, args, kwargs))))
-        if _name(func) in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
+        schema = _schema(func)
+        if self._on_meta:
+            if schema.needs_values:
+                raise _Undecidable(str(func))
+            args, kwargs = self._moved(schema, args, kwargs)
+        given = _arguments(schema, args, kwargs)
+        read = tuple(map(self.read, _leaves(given)))
+        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
             read = (*sorted(read[:2], key=repr), *read[2:])
-        written = _written(func, args, kwargs)
-        result = func(*args, **kwargs)
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        result = self._called(func, schema, args, kwargs, given)
+        if schema.draws:
             self._draws += 1
             read = (*read, ("draw", self._draws))
-        key = self.number(str(func), *read)
-        for tensor in written:
-            memory = storage_id(tensor)
-            self.versions[memory] = self.number("write", key, self.versions.get(memory))
-        if not written:
-            given = args[0] if args and isinstance(args[0], torch.Tensor) else None
-            for place, each in enumerate(pytree.tree_leaves(result)):
+        key = self.number(func, *read)
+        for tensor in _leaves([given[place] for place in schema.written]):
+            if isinstance(tensor, torch.Tensor):
+                memory = storage_id(tensor)
+                self.versions[memory] = self.number("write", key, self.versions.get(memory))
+        if not schema.is_mutable:
+            first = given[0] if given and isinstance(given[0], torch.Tensor) else None
+            for place, each in enumerate(_leaves([result])):
                 number = self.number(key, place)
                 self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
-                if isinstance(each, torch.Tensor) and each is not given:
-                    self._define_result(func, each, given, number)
+                if isinstance(each, torch.Tensor) and each is not first:
+                    self._define_result(schema, each, first, number)
         return result
 
-    def _define_result(self, func: OpOverload, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
+    def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
+        """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
+        if not self._on_meta or schema.is_mutable or schema.may_view:
+            return func(*args, **kwargs)
+        key = func, *map(_layout, _leaves(given))
+        if key in self._layouts:
+            return pytree.tree_map_only(_Layout, lambda each: each.empty(), self._layouts[key])
+        result = func(*args, **kwargs)
+        self._layouts[key] = pytree.tree_map_only(torch.Tensor, _layout, result)
+        return result
+
+    def _moved(self, schema: _Schema, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Returns the arguments of a call on the meta device."""
+        if schema.takes_device:
+            kwargs = {**kwargs, "device": _META}
+        given = _leaves((args, kwargs.values()))
+        if any(isinstance(each, torch.Tensor) and not each.is_meta for each in given):
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self.placed, (args, kwargs))
+        return args, kwargs
+
+    def placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor that operators within the mode take: on the meta device, a copy that has its number."""
+        if not self._on_meta or (tensor.is_meta and not isinstance(tensor, FakeTensor)):
+            return tensor
+        if id(tensor) not in self._copies:
+            with unset_fake_temporarily():
+                copy = _Layout(tensor.shape, tensor.stride(), tensor.dtype).empty()
+            copy.requires_grad_(tensor.requires_grad)
+            self._copies[id(tensor)] = tensor, copy
+            self.define(copy, self._own_number(tensor))
+        return self._copies[id(tensor)][1]
+
+    def _define_result(self, schema: _Schema, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
         same = (
             given is not None
             and given.dtype == result.dtype
             and self._size(given.numel()) == self._size(result.numel())
         )
-        may_view = func._schema.returns[0].alias_info is not None
-        is_view = given is not None and may_view and storage_id(given) == storage_id(result)
+        is_view = given is not None and schema.may_view and storage_id(given) == storage_id(result)
         if is_view and (known := self._places.get(self._place(result))) is not None:
             self.define(result, known)
-        elif given is None or not (_name(func) in _MOVES and same):
+        elif given is None or not (schema.name in _MOVES and same):
             self.define(result, number)
         elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
             self.define(result, self._own_number(given))
@@ -177,34 +226,90 @@ class _ValueNumbers(TorchDispatchMode):
             self.define(result, self.number("copy", *self._data(given)))
 
 
-def _name(func: OpOverload) -> str:
-    return func._schema.name.removeprefix("aten::")
+@dataclass(frozen=True)
+class _Layout:
+    """What an operator on the meta device reads of a tensor."""
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=_META)
 
 
-def _arguments(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _layout(value: Any) -> Hashable:
+    """Returns the layout of a tensor, or what identifies another value."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return _Layout(value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
+
+
+class _OnMeta(TorchFunctionMode):
+    """Tells the device of the example while the tensors are on the meta device, where autocast does not act."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device.type
+        kinds = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
+        self._answers = {kinds[kind].__get__: device.type == kind for kind in kinds}
+        self._answers[torch.Tensor.device.__get__] = device
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Answers a question for the device; calls every other function."""
+        if torch.is_autocast_enabled(self._device):
+            raise _Undecidable("autocast")
+        return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """Yields the values, and those in lists among them."""
+    for each in values:
+        if isinstance(each, _LISTS):
+            yield from _leaves(each)
+        else:
+            yield each
+
+
+class _Schema(NamedTuple):
+    """What the schema of an operator tells, read once because torch makes new objects of its parts each time."""
+
+    name: str
+    parameters: Sequence[tuple[str, Any]]  # with the defaults
+    written: Sequence[int]  # the places of the arguments that it writes into
+    is_mutable: bool
+    may_view: bool
+    draws: bool  # random numbers
+    needs_values: bool  # an index does for a mask only, which its kernel for meta tensors refuses
+    takes_device: bool
+
+
+@cache
+def _schema(func: OpOverload) -> _Schema:
+    schema = func._schema
+    arguments = schema.arguments
+    return _Schema(
+        schema.name.removeprefix("aten::"),
+        [(each.name, each.default_value) for each in arguments],
+        [place for place, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write],
+        schema.is_mutable,
+        bool(schema.returns) and schema.returns[0].alias_info is not None,
+        torch.Tag.nondeterministic_seeded in func.tags,
+        not _NEEDS_VALUES.isdisjoint(func.tags) and func._schema.name != "aten::index",
+        any(each.name == "device" for each in arguments),
+    )
+
+
+def _arguments(schema: _Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Returns the arguments of a call in the order of the schema, with the defaults of those that are not given.
 
     A slice without bounds has the same arguments as one with the bounds of its axis.
     """
-    parameters = func._schema.arguments[len(args) :]
-    found = [*args, *(kwargs.get(each.name, each.default_value) for each in parameters)]
-    if func._schema.name == "aten::slice":
+    found = [*args, *(kwargs.get(name, default) for name, default in schema.parameters[len(args) :])]
+    if schema.name == "slice":
         tensor, dim, start, end, *step = found
         size = tensor.shape[dim]
         found = [tensor, dim, start or 0, size if end is None or end == sys.maxsize else end, *step]
     return found
-
-
-def _written(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Returns the tensors into which an operator writes."""
-    if not func._schema.is_mutable:
-        return []
-    given = [
-        args[place] if place < len(args) else kwargs.get(argument.name)
-        for place, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
 
 
 def _contents(tensor: torch.Tensor) -> Hashable:
@@ -248,12 +353,15 @@ class FakeRuns:
     def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
         """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
         self._model, self._program = model, program
-        self._numbers = _ValueNumbers()
+        self._numbers = {on_meta: _ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
         self._buffers = {spec.target for _, spec in self._inputs if spec.kind == InputKind.BUFFER}
         values = [node.meta.get("val") for node, _ in self._inputs]
-        self._mode: Any = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
+        fake = [each for each in values if isinstance(each, FakeTensor)]
+        self._mode: Any = fake[0].fake_mode if fake else None
+        devices = {each.device for each in fake}
+        self._device = fake[0].device if len(devices) == 1 else None
         given = {} if model is None else _weights(model)
         fakes: dict[int, Any] = {}  # tied weights are one tensor
         self._weights = {
@@ -262,45 +370,52 @@ class FakeRuns:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         }
 
-    def compare(self, given: Callable[[], tuple[Any, Any]]) -> Outcome:
+    def compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool = False) -> Outcome:
         """Compares the results of both.
 
         Args:
             given: Returns new fake tensors as ``(args, kwargs)``, in the structure of the example.
+            on_meta: Whether both run on tensors of the meta device, which is several times as fast. What needs the
+                device, a value, or a size that depends on data fails there.
         """
-        if self._mode is None or self._has_control_flow:
+        if self._mode is None or self._has_control_flow or (on_meta and self._device is None):
             return Outcome.UNKNOWN
         try:
-            want = self._run(self._run_program if self._model is None else self._run_module, given)
+            want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
         except _Undecidable:
             return Outcome.UNKNOWN
-        except Exception:  # the forward is the user's code
-            return Outcome.RAISES
+        except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
+            return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:
             return Outcome.UNKNOWN
         try:
-            return Outcome.EQUAL if self._run(self._run_program, given) == want else Outcome.DIFFERENT
+            return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
         except _Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
 
-    def _run(self, run: Callable[[Any, Any, Mapping[str, Any]], Any], given: Callable[[], tuple[Any, Any]]) -> Any:
+    def _run(self, run: Callable[[Any, Any, Any], Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
         """Returns what identifies the results and the buffers after a run."""
-        numbers = self._numbers
+        numbers, weights = self._numbers[on_meta], self._weights
         numbers.begin()
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
-            stack.enter_context(self._mode)
-            stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
-            args, kwargs = given()
-            for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+            with self._mode:
+                inputs = given()
+            for place, leaf in enumerate(pytree.tree_leaves(inputs)):
                 if isinstance(leaf, torch.Tensor):
                     numbers.define(leaf, numbers.number("input", place))
+            inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
+            if not on_meta:
+                stack.enter_context(self._mode)
+                stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
-            leaves = pytree.tree_leaves(run(args, kwargs, self._weights))
-            results = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
-        return results, {name: numbers.versions.get(storage_id(each)) for name, each in self._weights.items()}
+            with _OnMeta(self._device) if on_meta else nullcontext():
+                results = run(*inputs, weights)
+            leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
+            found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
+        return found, {name: numbers.versions.get(storage_id(each)) for name, each in weights.items()}
 
     def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
         """Returns whether the results of both are close for real arguments.

@@ -19,17 +19,22 @@ from tests.capture.sample_modules import Function, t
 EQUAL, DIFFERENT, RAISES, UNKNOWN = Outcome.EQUAL, Outcome.DIFFERENT, Outcome.RAISES, Outcome.UNKNOWN
 
 
-def outcome(function: object, rows: int, example: int = 4, **extra: Any) -> Outcome:
+def outcome(function: object, rows: int, example: int = 4, on_meta: bool = False) -> Outcome:
     """Captures a function of (rows, 2) for an example, and compares both for another number of rows."""
     module = function if isinstance(function, nn.Module) else Function(function)
     with size_oblivious():
         program = torch.export.export(module, (t(example, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
-        return FakeRuns(module, program).compare(lambda: ((torch.empty(rows, 2),), {}))
+        return FakeRuns(module, program).compare(lambda: ((torch.empty(rows, 2),), {}), on_meta)
 
 
 def both(one: Callable[[Tensor], object], more: Callable[[Tensor], object]) -> Callable[[Tensor], object]:
     """Returns a function that computes something else for one row than for more rows."""
     return lambda x: one(x) if x.shape[0] == 1 else more(x)
+
+
+def under_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x.T
 
 
 TABLE, LARGE = torch.ones(2), torch.ones(70, 70)
@@ -107,8 +112,33 @@ def drops(x: Tensor) -> Tensor:
 def test_a_branch_at_size_1(
     one: Callable[[Tensor], object], more: Callable[[Tensor], object], expected: Outcome
 ) -> None:
-    assert outcome(both(one, more), rows=1) is expected
-    assert outcome(both(one, more), rows=5) is EQUAL
+    for on_meta in (True, False):
+        assert outcome(both(one, more), rows=1, on_meta=on_meta) is expected
+        assert outcome(both(one, more), rows=5, on_meta=on_meta) is EQUAL
+
+
+def branches_on_the_device(x: Tensor) -> Tensor:
+    """Computes something else for one row, on the device of the example only."""
+    return x + 1 if x.shape[0] == 1 and x.is_cpu and x.device.type == "cpu" and not x.is_meta else x
+
+
+@pytest.mark.parametrize(
+    ("function", "on_meta", "elsewhere"),
+    [
+        (branches_on_the_device, DIFFERENT, DIFFERENT),
+        (lambda x: x + torch.zeros(2, device=x.device) + torch.arange(2, device="cpu"), EQUAL, EQUAL),
+        (lambda x: x + TABLE.to(x.device), EQUAL, EQUAL),
+        (lambda x: x[x > 0], UNKNOWN, EQUAL),
+        (torch.nonzero, UNKNOWN, EQUAL),
+        (lambda x: x[torch.tensor([0])], EQUAL, EQUAL),
+        (lambda x: x * torch.tensor(2).item(), UNKNOWN, EQUAL),
+        (under_autocast, UNKNOWN, EQUAL),
+        (both(under_autocast, lambda x: x @ x.T), UNKNOWN, DIFFERENT),
+        (both(lambda x: x @ x.T, under_autocast), UNKNOWN, DIFFERENT),
+    ],
+)
+def test_what_the_meta_device_leaves_open(function: Callable[..., Any], on_meta: Outcome, elsewhere: Outcome) -> None:
+    assert [outcome(function, 1, on_meta=True), outcome(function, 1)] == [on_meta, elsewhere]
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(0, EQUAL), (1, EQUAL), (2, DIFFERENT)])
@@ -169,12 +199,13 @@ class Stateful(nn.Module):
         return self.second(F.linear(x, self.second.weight, self.first.bias))
 
 
+@pytest.mark.parametrize("on_meta", [True, False])
 @pytest.mark.parametrize(("writes", "expected"), [(False, EQUAL), (True, DIFFERENT)])
-def test_the_state_of_the_module(writes: bool, expected: Outcome) -> None:
+def test_the_state_of_the_module(writes: bool, expected: Outcome, on_meta: bool) -> None:
     module = Stateful(writes)
     state = {name: value.clone() for name, value in module.state_dict().items()}
     attributes = set(vars(module))
-    assert outcome(module, 1) is expected
+    assert outcome(module, 1, on_meta=on_meta) is expected
     assert (module.calls, module.named, module.seen, module.last) == ([], {}, set(), None)
     assert set(vars(module)) == attributes
     assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())

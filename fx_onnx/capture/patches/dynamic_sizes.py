@@ -136,8 +136,8 @@ def _recurrence(
     kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Any:  # fmt: skip
-    """Computes only the shapes of an RNN, LSTM or GRU for fake tensors; calls torch's kernel for real ones."""
-    if isinstance(input, FakeTensor):
+    """Computes only the shapes of an RNN, LSTM or GRU without values; calls torch's kernel for real tensors."""
+    if isinstance(input, FakeTensor) or input.is_meta:
         return empty_recurrence_results(input, hx, bidirectional)
     return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
