@@ -268,6 +268,7 @@ PATCHES = (
         "torch._higher_order_ops.utils:_set_compilation_env",
         InOtherThreads(control_flow_settings),
         "torch.cond in another thread would save and restore a flag of the capture.",
+        upstream="https://github.com/pytorch/pytorch/issues/144360",  # for which torch sets the flag
     ),
     Patch("torch.export._trace:print", Added(lambda *_, **__: None), _FAILED),
     Patch("torch.export._trace:log.handle", lambda record: None, _FAILED),
