@@ -157,7 +157,7 @@ def _bad(message, *args, model=None, **options):
             model=One(),
             dynamic_shapes=({"c": None},),
         ),
-        _bad("has size 3 at x.shape[0] and size 4 at x.shape[1]", X, dynamic_shapes={"x": {0: "n", 1: "n"}}),
+        _bad("has size 3 at x.shape[0] and size 4 at x.shape[1]", X, dynamic_shapes={"x": {0: BATCH, 1: BATCH}}),
         _bad("has size 3 at x.shape[0] and size 2 at y", (X, t(2, 4)), dynamic_shapes=({0: BATCH}, {0: BATCH})),
         _bad("has 3 names, but the model has 2 inputs: x, y", (X, Y), input_names=["a", "b", "c"]),
         _bad("has 2 names, but the model has 1 inputs: x", (X, None), input_names=["a", "b"]),

@@ -34,8 +34,7 @@ _OF_SIZES: Mapping[str, Callable[..., Any]] = {
     "sqrt": square_root,
 }
 _OF_DATA: Mapping[str, Callable[[Tensor], Tensor]] = {
-    name: getattr(torch, name)
-    for name in ("erf", "exp", "expm1", "log", "log10", "log1p", "log2", "cos", "sin", "tan", "tanh")
+    name: getattr(torch, name) for name in ("exp", "log", "log10", "cos", "sin", "tanh")
 }
 
 

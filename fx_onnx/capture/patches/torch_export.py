@@ -256,8 +256,8 @@ PATCHES = (
         InAllThreads(_modes_of_thread),
         "torch.compile in another thread would fail, because it looks up the modes of the capture.",
     ),
-    Patch("torch.compiler:is_compiling", Around(_or_tracing), _FLAG, in_torch=True),
-    Patch("torch.compiler:is_exporting", Around(_or_tracing), _FLAG, in_torch=True),
+    Patch("torch.compiler:is_compiling", Around(_or_tracing), _FLAG),
+    Patch("torch.compiler:is_exporting", Around(_or_tracing), _FLAG),
     Patch("torch.export._trace:_compiling_state_context", set_tracing_flags, _FLAG),
     Patch("torch.compiler:_compile_session_context", set_tracing_flags, _FLAG),
     Patch("torch._dynamo.eval_frame:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
@@ -268,6 +268,7 @@ PATCHES = (
         "torch._higher_order_ops.utils:_set_compilation_env",
         InOtherThreads(control_flow_settings),
         "torch.cond in another thread would save and restore a flag of the capture.",
+        upstream="https://github.com/pytorch/pytorch/issues/144360",  # for which torch sets the flag
     ),
     Patch("torch.export._trace:print", Added(lambda *_, **__: None), _FAILED),
     Patch("torch.export._trace:log.handle", lambda record: None, _FAILED),

@@ -191,7 +191,7 @@ _WRAPPERS = (
 _ALIASES = "torch cannot capture a branch whose results are aliases of operands."
 _UNROLLED = "torch unrolls the scan for the sizes of the example."
 PATCHES = (
-    Patch("torch:_assert", _assert, "torch 2.15 records an operator.", strict=False),
+    Patch("torch:_assert", _assert, "torch 2.15 records an operator.", versions="torch>=2.15.dev0", strict=False),
     Patch(
         "torch.nn.functional:scaled_dot_product_attention",
         _attention,

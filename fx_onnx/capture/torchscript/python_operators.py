@@ -205,10 +205,6 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
     return function(operation, items, *rest)
 
 
-def _length(operation: Operation, items: list[Any]) -> Any:
-    return sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items)
-
-
 def _item(operation: Operation, items: list[Any], place: Any) -> Any:
     """Returns an item that a known place names, or any item if a loop has appended all of them."""
     if len(items) == 1:
@@ -239,7 +235,7 @@ def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
 
 
 _ON_GROWN_LISTS: dict[str, Callable[..., Any]] = {
-    "aten::len": _length,
+    "aten::len": lambda _, items: sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items),
     "aten::__getitem__": _item,
     "aten::stack": _stack,
     "aten::cat": _cat,

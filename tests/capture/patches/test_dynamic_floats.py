@@ -91,6 +91,7 @@ def test_a_norm_of_an_infinite_order() -> None:
     [
         lambda x, t: x * t if math.isnan(t) else x,
         lambda x, t: torch.histc(x, int(t)),
+        lambda x, t: x * math.log2(t),
     ],
 )
 def test_a_value_that_torch_needs_is_refused_in_one_sentence(function: Callable[[Tensor, Any], Any]) -> None:

@@ -47,6 +47,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "tensor_split": lambda x: torch.tensor_split(x, 3, dim=-1),
     "tensor_split_sums": lambda x: [piece.sum(-1) for piece in x.tensor_split(5, -1)],
     "shape_as_tensor": lambda x: (torch._shape_as_tensor(x), x * aten._shape_as_tensor(x)[1]),
+    "fill_diagonal": lambda x: x[0].clone().fill_diagonal_(2.0),
     "len": lambda x: x.new_zeros(len(x), x.shape[1]) + x.sum(2),
     "batch_norm": lambda x: F.batch_norm(x[x[:, 0, 0] > 0.5], torch.ones(x.shape[1]), torch.ones(x.shape[1])),
     "linspace": grid,

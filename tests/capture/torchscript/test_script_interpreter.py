@@ -1,6 +1,7 @@
 """Tests of running TorchScript's operations: traced sizes, classes, enums, old operators, exceptions, refusals."""
 
 from enum import Enum
+from typing import Any
 
 import pytest
 import torch
@@ -112,6 +113,33 @@ def test_exceptions():
         CaptureError, match=r"exception for the example arguments: x has 3 dims \(.*:\d+: raise ValueError"
     ):
         fx_onnx.export(script, (X[None],))
+
+
+def by_type(value: Any, x: Tensor) -> Tensor:
+    if isinstance(value, torch.Tensor):
+        return value + x
+    if torch.jit.isinstance(value, list[Tensor]):
+        return value[1] + x
+    if torch.jit.isinstance(value, tuple[Tensor, int]):
+        return value[0] * value[1] + x
+    if torch.jit.isinstance(value, dict[str, Tensor]):
+        return value["a"] - x
+    if torch.jit.isinstance(value, int):
+        return x * value
+    return x / 2 if torch.jit.isinstance(value, float) else x
+
+
+class Types(nn.Module):
+    def forward(self, x: Tensor) -> list[Tensor]:
+        given = by_type([x, x + 1], x), by_type((x + 2, 3), x), by_type({"a": x + 4}, x), by_type(x.shape[0], x)
+        return [by_type(x, x), *given, by_type(2.0, x), by_type(True, x), by_type("", x)]
+
+
+def test_the_types_of_values():
+    script = torch.jit.script(Types().eval())
+    program = fx_onnx.export(script, (X,), dynamic_shapes=({0: "rows"},))
+    for rows in (4, 3):
+        agree(script, program, X[:rows])
 
 
 def test_an_unknown_operator_is_refused_with_its_line():
