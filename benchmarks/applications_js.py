@@ -1,6 +1,6 @@
 """Exports tiny models for transformers.js in all precisions, runs them in Node, and compares with PyTorch.
 
-    python -m benchmarks.applications_js --modules FOLDER [--only NAME...]
+    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...]
 
 FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The reference is the
 module in the same precision. The table goes into docs/applications.md.
@@ -10,6 +10,7 @@ import argparse
 import json
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,7 @@ for (const [key, [dims, values]] of Object.entries(JSON.parse(fs.readFileSync(fo
 const model = await classes[name].from_pretrained("out", { dtype });
 let found;
 if (call === "generate") {
-  const inputs = given.input_ids ?? given.input_features ?? given.pixel_values;
-  found = await model.generate({ inputs, ...given, max_new_tokens: 20, do_sample: false });
+  found = await model.generate({ ...given, max_new_tokens: 20, do_sample: false });
 } else {
   const results = await model(given);
   found = results[output in results ? output : Object.keys(results)[0]];
@@ -54,12 +54,12 @@ fs.writeFileSync(folder + "/found.json", JSON.stringify({ dims: found.dims, valu
 """
 
 
-def run(chosen: Case, folder: Path, modules: Path) -> list[str]:
-    """Returns, for each precision, the client's difference from PyTorch and the distance from fp32, or what failed."""
+def run(chosen: Case, folder: Path, modules: Path, precisions: Sequence[str]) -> list[str]:
+    """Returns the client's difference from PyTorch and the distance from fp32 for each precision, or what failed."""
     model = saved(chosen, folder / "source")
     (folder / "run.mjs").write_text(CLIENT, encoding="utf-8")
     (folder / "node_modules").symlink_to((modules / "node_modules").resolve())
-    return [_one(name, model, chosen, folder) for name in PRECISIONS]
+    return [_one(name, model, chosen, folder) if name in precisions else "not run" for name in PRECISIONS]
 
 
 def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
@@ -149,13 +149,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
     parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
+    parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
     first = f"| in Node | {' | '.join(PRECISIONS)} |"
     rows = [first, "|---" * (len(PRECISIONS) + 1) + "|"]
     for name in options.only or NAMES:
         with tempfile.TemporaryDirectory() as folder:
-            found = run(case(name), Path(folder), options.modules)
+            found = run(case(name), Path(folder), options.modules, options.precisions)
         rows.append(f"| {name} | {' | '.join(found)} |")
         print(rows[-1], flush=True)
     if not options.only:

@@ -141,14 +141,12 @@ Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model
 Layout = Annotated[
     str | None,
     typer.Option(
-        help="Write a folder for an application: optimum, sentence-transformers, transformers.js or genai, to --output."
+        help="Write a folder for an application to --output: optimum, sentence-transformers, transformers.js, "
+        "diffusers or genai."
     ),
 ]
 Precision = Annotated[
     list[str] | None, typer.Option(help="With --layout: fp32, fp16, int8, q4 or q4f16. Repeat it for transformers.js.")
-]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="With --layout: run the code in a Hugging Face folder.")
 ]
 WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
 Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
@@ -178,13 +176,12 @@ def export(
     genai: Genai = None,
     layout: Layout = None,
     precision: Precision = None,
-    trust_remote_code: TrustRemoteCode = False,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
-    if layout is not None or precision is not None or trust_remote_code:
+    if layout is not None or precision is not None:
         _export_folder(locals())
         return
     from fx_onnx.cli.example_inputs import parse_inputs
@@ -217,7 +214,6 @@ def export(
 
 _OF_A_FOLDER = {
     "source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet", "metadata",
-    "trust_remote_code",
 }  # fmt: skip
 
 
@@ -234,7 +230,7 @@ def _export_folder(given: dict[str, Any]) -> None:
     wrong = [name for name, value in given.items() if name not in _OF_A_FOLDER and value not in (None, False, [])]
     problem = None
     if given["layout"] is None:
-        problem = "--precision and --trust-remote-code need --layout, which names the files."
+        problem = "--precision needs --layout, which names the files."
     elif wrong:
         problem = (
             f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
@@ -243,7 +239,7 @@ def _export_folder(given: dict[str, Any]) -> None:
         problem = "--layout is for Hugging Face models; write the source as hf:FOLDER."
     if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
-    options = {name: given[name] for name in ("layout", "task", "target", "trust_remote_code")}
+    options = {name: given[name] for name in ("layout", "task", "target")}
     options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
     with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
         files = export_pretrained(source.removeprefix("hf:"), output, **options)

@@ -64,7 +64,7 @@ class _Decoder(torch.nn.Module):
         return [logits, *pytree.tree_leaves(_past(cache, keeps_source))]
 
 
-def _cache(past: Past = []) -> EncoderDecoderCache:  # noqa: B006  it is not changed
+def _cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
     """Returns a cache whose cross-attention takes further states, unlike that of a cache that is complete."""
     from transformers import DynamicCache, EncoderDecoderCache
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import tempfile
@@ -32,11 +33,15 @@ def copy_files(source: Source, folder: Path) -> None:
 
         shutil.copytree(source.folder, folder, ignore=ignored, dirs_exist_ok=True)
     else:
-        source.model.config.architectures = [type(source.model).__name__]
-        parts = (source.model.config, getattr(source.model, "generation_config", None))
-        for part in (*parts, *source.processors):
+        config = copy.deepcopy(source.model.config)
+        config.architectures = [type(source.model).__name__]
+        for part in (config, getattr(source.model, "generation_config", None), *source.processors):
             if part is not None:
                 part.save_pretrained(folder)
+    if (vae := folder / "vae" / "config.json").is_file():  # of a pipeline, whose halves read it
+        for name in ("vae_encoder", "vae_decoder"):
+            (folder / name).mkdir()
+            shutil.copy(vae, folder / name)
     processor, tokenizer = (_read(folder / f"{name}_config.json") for name in ("processor", "tokenizer"))
     for name in ("image_processor", "feature_extractor"):
         place = folder / "preprocessor_config.json"
