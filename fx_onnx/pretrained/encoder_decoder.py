@@ -76,7 +76,7 @@ def _cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
     return found
 
 
-def _past(cache: EncoderDecoderCache, keeps_source: bool) -> Past:
+def _past(cache: Any, keeps_source: bool) -> Past:
     """Returns the tensors of a cache."""
     kinds = [
         [{"key": layer.keys, "value": layer.values} for layer in part.layers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def _read_pipeline(folder: Path, task: str | None) -> Source:
             id=MessageId.COMMAND_OPTION,
         )
     try:
-        import diffusers
+        diffusers = import_module("diffusers")
     except ImportError:
         raise ArgumentError(
             "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
@@ -232,6 +233,7 @@ def _load_processors(folder: Path, trust_remote_code: bool) -> tuple[Any, ...]:
         return ()
     try:
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-        return (transformers.AutoProcessor.from_pretrained(folder, **options),)
+        loader: Any = transformers.AutoProcessor  # transformers does not annotate it
+        return (loader.from_pretrained(folder, **options),)
     except Exception:  # such as a missing package; the inputs are derived from the config then
         return ()
