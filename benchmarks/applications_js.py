@@ -1,121 +1,166 @@
 """Exports tiny models for transformers.js in all precisions, runs them in Node, and compares with PyTorch.
 
-    python -m benchmarks.applications_js --modules FOLDER
+    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...]
 
-FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The models have random
-weights. The exact reference is the module in the same precision. The table goes into docs/applications.md.
+FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The reference is the
+module in the same precision. The table goes into docs/applications.md.
 """
 
 import argparse
-import copy
 import json
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from torch import Tensor
 
 import fx_onnx
-from benchmarks.applications import TARGET, _inputs
+from benchmarks.application_models import Case, case, inputs_of, results_of, saved, write_table
+from fx_onnx.core.torch_private import pytree
+from fx_onnx.pretrained.inputs import processed
 from fx_onnx.pretrained.layouts import LAYOUTS
+from fx_onnx.pretrained.parts import Part
 from fx_onnx.pretrained.precisions import PRECISIONS, convert
-from fx_onnx.pretrained.tasks import TASKS
-from tests.models.families import FAMILIES
+from fx_onnx.pretrained.source import read_source
 
-CASES = {
-    "bert": ("ForMaskedLM", "fill-mask"),
-    "distilbert": ("ForTokenClassification", "token-classification"),
-    "vit": ("ForImageClassification", "image-classification"),
-    "wav2vec2": ("ForCTC", "automatic-speech-recognition"),
-    "gpt2": ("ForCausalLM", "text-generation"),
-    "llama": ("ForCausalLM", "text-generation"),
-    "qwen2": ("ForCausalLM", "text-generation"),
-}
-"""The model type, the end of the name of its class, and its task."""
+NAMES = (
+    *("roberta", "distilbert", "vit", "wav2vec2", "gpt2", "llama", "qwen2"),
+    *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
+)
 
 CLIENT = """
 import fs from "fs";
 const { env, Tensor, ...classes } = await import("@huggingface/transformers");
-const [folder, name, dtype, task] = process.argv.slice(2);
+const [folder, name, dtype, call, output] = process.argv.slice(2);
 env.allowRemoteModels = false;
 env.localModelPath = folder + "/";
 const given = {};
 for (const [key, [dims, values]] of Object.entries(JSON.parse(fs.readFileSync(folder + "/given.json"))))
-  given[key] = /_values$/.test(key)
+  given[key] = /_(values|features|points)$/.test(key)
     ? new Tensor("float32", Float32Array.from(values), dims)
     : new Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
 const model = await classes[name].from_pretrained("out", { dtype });
-const found = task === "text-generation"
-  ? await model.generate({ ...given, max_new_tokens: 20, do_sample: false })
-  : (await model(given)).logits;
+let found;
+if (call === "generate") {
+  found = await model.generate({ ...given, max_new_tokens: 20, do_sample: false });
+} else {
+  const results = await model(given);
+  found = results[output in results ? output : Object.keys(results)[0]];
+}
 fs.writeFileSync(folder + "/found.json", JSON.stringify({ dims: found.dims, values: Array.from(found.data, Number) }));
 """
 
 
-def run(model_type: str, folder: Path, modules: Path) -> list[str]:
-    """Returns, for each precision, the distance from fp32 and the client's difference from PyTorch, or what failed."""
-    suffix, task = CASES[model_type]
-    torch.manual_seed(0)
-    config = next(each for each in FAMILIES if each.name == model_type).config()
-    model = getattr(transformers, f"AutoModel{suffix}").from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)  # so that the tokens of a text differ
-    if suffix == "ForCausalLM":
-        model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
-        model.config.pad_token_id, model.config.eos_token_id = 0, None
-    model.save_pretrained(folder / "source")
+def run(chosen: Case, folder: Path, modules: Path, precisions: Sequence[str]) -> list[str]:
+    """Returns the client's difference from PyTorch and the distance from fp32 for each precision, or what failed."""
+    model = saved(chosen, folder / "source")
     (folder / "run.mjs").write_text(CLIENT, encoding="utf-8")
     (folder / "node_modules").symlink_to((modules / "node_modules").resolve())
-    return [f"{name}: {_one(name, model, suffix, task, folder)}" for name in PRECISIONS]
+    return [_one(name, model, chosen, folder) if name in precisions else "not run" for name in PRECISIONS]
 
 
-def _one(precision: str, model: Any, suffix: str, task: str, folder: Path) -> str:
+def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
+    source = folder / "source"
     try:
-        (file,) = fx_onnx.export_pretrained(
-            folder / "source", folder / "out", task=task, layout="transformers.js", precision=precision
+        files = fx_onnx.export_pretrained(
+            source, folder / "out", task=chosen.task, layout="transformers.js", precision=precision
         )
     except fx_onnx.OnnxExporterError as error:
         return f"refused: {error.message}"
-    (part,) = TASKS[task].parts(copy.deepcopy(model), TASKS[task].outputs)
-    module = convert(part.module, part.kwargs, precision).module
-    given = _inputs(model, set(part.kwargs), suffix)
+    found = read_source(source, chosen.task, None, False)
+    parts = {each.name: each for each in found.row.parts(model, found.row.outputs, processed(found.processors))}
+    given = inputs_of(model, {name for part in parts.values() for name in part.kwargs})
     (folder / "given.json").write_text(
         json.dumps({key: [list(value.shape), value.flatten().tolist()] for key, value in given.items()})
     )
-    with torch.no_grad():
-        is_text = suffix == "ForCausalLM"
-        want = module.generate(**given, max_new_tokens=20, do_sample=False) if is_text else module(**given)["logits"]
-    command = ["node", "run.mjs", str(folder), type(model).__name__, precision, task]
+    want = _wanted(chosen, model, parts, precision, given)
+    call = "generate" if chosen.generates else "forward"
+    name = chosen.in_js or type(model).__name__
+    command = ["node", "run.mjs", str(folder), name, precision, call, next(reversed(parts.values())).outputs[0]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         return f"fails: {done.stderr.strip()[-300:]}"
-    found = json.loads((folder / "found.json").read_text())
-    if found["dims"] != list(want.shape):
-        return f"fails: {found['dims']} instead of {list(want.shape)}"
-    values = torch.tensor(found["values"]).reshape(want.shape)
-    if is_text:
-        return f"{(values == want).float().mean():.0%} of the tokens, {file.distance:.1e}"
-    return f"{((values - want).abs().max() / want.abs().max()).item():.1e}, {file.distance:.1e}"
+    result = json.loads((folder / "found.json").read_text())
+    if result["dims"] != list(want.shape):
+        return f"fails: {result['dims']} instead of {list(want.shape)}"
+    values = torch.tensor(result["values"]).reshape(want.shape)
+    distance = max(file.distance for file in files)
+    if chosen.generates:
+        return f"{(values == want).float().mean():.0%} of the tokens, {distance:.1e}"
+    return f"{((values - want).abs().max() / want.abs().max()).item():.1e}, {distance:.1e}"
+
+
+def _wanted(chosen: Case, model: Any, parts: dict[str, Part], precision: str, given: dict[str, Tensor]) -> Tensor:
+    """Returns the tokens or the first result of the modules in a precision; in fp32, those of the model itself."""
+    if precision == "fp32" and chosen.generates:
+        return results_of(chosen, model, given)["tokens"]
+    modules = {name: convert(part.module, part.kwargs, precision).module for name, part in parts.items()}
+    with torch.no_grad():
+        if "decoder" in modules:
+            return results_of(chosen, modules["decoder"], given)["tokens"]
+        if "embed_tokens" in modules:
+            return _chat(chosen, modules, model.config.image_token_id, given)
+        if "encoder_model" in modules:
+            start = model.generation_config.decoder_start_token_id
+            return _generated(modules, parts["decoder_model_merged"], given, start)
+        found: dict[str, Tensor] = dict(given)
+        for name, module in modules.items():
+            found |= module(**{key: found[key] for key in parts[name].kwargs})
+        return found[next(reversed(parts.values())).outputs[0]]
+
+
+def _chat(chosen: Case, modules: dict[str, Any], image_token: int, given: dict[str, Tensor]) -> Tensor:
+    """Returns the tokens of a decoder that reads images."""
+    embeddings = modules["embed_tokens"](given["input_ids"])["inputs_embeds"]
+    features = modules["vision_encoder"](given["pixel_values"])["image_features"]
+    embeddings[given["input_ids"] == image_token] = features
+    inputs = {"inputs_embeds": embeddings, "attention_mask": given["attention_mask"]}
+    return torch.cat([given["input_ids"], results_of(chosen, modules["decoder_model_merged"], inputs)["tokens"]], 1)
+
+
+def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], start: int) -> Tensor:
+    """Returns 20 tokens of an encoder and a decoder. The states of the encoder are never in the past."""
+    states = modules["encoder_model"](**given)["last_hidden_state"]
+    mask = {"encoder_attention_mask": given["attention_mask"]} if "encoder_attention_mask" in part.kwargs else {}
+    past = pytree.tree_map(
+        lambda x: x.new_zeros(len(states), x.shape[1], 0, x.shape[3]), part.kwargs["past_key_values"]
+    )
+    empty, spec = pytree.tree_flatten(past)
+    tokens = torch.full((len(states), 1), start)
+    for _ in range(20):
+        new = tokens[:, -1:]
+        logits, *present = modules["decoder_model_merged"](
+            input_ids=new, encoder_hidden_states=states, past_key_values=past, **mask
+        )
+        kept = [
+            old if ".encoder." in name else each
+            for name, old, each in zip(part.outputs[1:], empty, present, strict=True)
+        ]
+        past = pytree.tree_unflatten(kept, spec)
+        tokens = torch.cat([tokens, logits[:, -1].scatter(1, tokens, -torch.inf).argmax(-1, keepdim=True)], 1)
+    return tokens
 
 
 def main() -> None:
     """Prints the outcomes, and writes them to the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
+    parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
+    parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
-    rows = [f"| in Node | {' | '.join(PRECISIONS)} |", "|---" * (len(PRECISIONS) + 1) + "|"]
-    for model_type in CASES:
+    first = f"| in Node | {' | '.join(PRECISIONS)} |"
+    rows = [first, "|---" * (len(PRECISIONS) + 1) + "|"]
+    for name in options.only or NAMES:
         with tempfile.TemporaryDirectory() as folder:
-            found = run(model_type, Path(folder), options.modules)
-        rows.append(f"| {model_type} | {' | '.join(each.partition(': ')[2] for each in found)} |")
+            found = run(case(name), Path(folder), options.modules, options.precisions)
+        rows.append(f"| {name} | {' | '.join(found)} |")
         print(rows[-1], flush=True)
-    before, _, after = TARGET.read_text(encoding="utf-8").partition("| in Node |")
-    rest = after.partition("\n\n")[2]
-    TARGET.write_text(f"{before}{chr(10).join(rows)}\n\n{rest}", encoding="utf-8")
+    if not options.only:
+        write_table(first, rows)
 
 
 if __name__ == "__main__":

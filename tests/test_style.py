@@ -27,7 +27,8 @@ BROAD_EXCEPTS = {
     "fx_onnx/program/export_log.py": 1,
     "fx_onnx/program/verification/reference_runs.py": 1,  # runs the user's module and ONNX Runtime
     "fx_onnx/cli/onnx_files.py": 1,  # reads any file
-    "fx_onnx/pretrained/source.py": 1,  # transformers reads any config
+    "fx_onnx/pretrained/source.py": 2,  # transformers reads any config and any processor
+    "fx_onnx/pretrained/parts.py": 1,  # runs a model
     "fx_onnx/core/plugins.py": 1,  # imports the packages of others
 }
 

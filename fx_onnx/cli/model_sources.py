@@ -34,10 +34,7 @@ def load(source: str, *, task: str | None = None, with_past: bool = False, full_
         ArgumentError: the source does not exist, is a pickled module, or does not give a model.
     """
     if source.startswith("hf:"):
-        from fx_onnx.cli import hugging_face
-
-        folder = Path(source.removeprefix("hf:"))
-        return hugging_face.load(folder, task, with_past=with_past, full_cache=full_cache)
+        return _of_hugging_face(Path(source.removeprefix("hf:")), task, with_past, full_cache)
     if task is not None or with_past:
         raise ArgumentError(
             "--task, --with-past and --genai are for Hugging Face models; write the source as hf:FOLDER.",
@@ -49,6 +46,29 @@ def load(source: str, *, task: str | None = None, with_past: bool = False, full_
             found = _import(module, name)
         return _of_object(found, source)
     return _of_file(Path(source))
+
+
+def _of_hugging_face(folder: Path, task: str | None, with_past: bool, full_cache: bool) -> ModelSource:
+    """Returns a model that ``save_pretrained`` wrote, without downloads and without running its code."""
+    from fx_onnx.pretrained.source import find_row, load_config, load_model, named_class
+
+    config = load_config(folder, f", and name the folder, as in hf:path/to/{folder.name}.")
+    name = named_class(config) if task is None else find_row(config, task, None)[1].auto
+    model = load_model(folder, config, name)
+    if with_past:
+        from fx_onnx.capture.text_generation import text_generation_arguments
+
+        if not model.can_generate():
+            raise ArgumentError(
+                f"--with-past is for text generation, but {type(model).__name__} generates no text.",
+                id=MessageId.MODEL_SOURCE,
+            )
+        arguments = text_generation_arguments(model, full_cache=full_cache)
+        return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
+    from fx_onnx.pretrained.inputs import constants_of, example_inputs
+
+    (kwargs, shapes), constants = example_inputs(model), constants_of(model)
+    return ModelSource(model, (), {**kwargs, **constants}, {**shapes, **dict.fromkeys(constants)})
 
 
 def _import(module: str, name: str) -> Any:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.arguments import check_flag, check_path, did_you_mean, shown
+from fx_onnx.core.arguments import check_flag, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
+from fx_onnx.pretrained.files import copy_files, replaced
+from fx_onnx.pretrained.inputs import input_names, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
+from fx_onnx.pretrained.parts import Part
 from fx_onnx.pretrained.precisions import PRECISIONS, convert
-from fx_onnx.pretrained.source import find_task, load_config, load_model
-from fx_onnx.pretrained.tasks import TASKS, Part
+from fx_onnx.pretrained.source import read_source
 from fx_onnx.program.destination import check_folder
 
-__all__ = ["ExportedFile", "export_pretrained"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json", ".data")
+__all__ = ["ExportedFile", "export_pretrained"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Form:
 
 
 def export_pretrained(
-    source: str | os.PathLike[str],
+    source: Any,
     output: str | os.PathLike[str],
     *,
     task: str | None = None,
@@ -69,20 +69,28 @@ def export_pretrained(
     target: str | None = None,
     opset_version: int | None = None,
     verify: bool = True,
+    processor: Any = None,
+    inputs: Mapping[str, Tensor] | None = None,
+    trust_remote_code: bool = False,
 ) -> tuple[ExportedFile, ...]:
-    """Exports a model of transformers to the folder that an application loads.
+    """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
 
-    The folder is complete or, if the export fails, as before. Nothing is downloaded, and no code of the source runs.
+    The folder is complete or, if the export fails, as before. Nothing is downloaded.
 
     Args:
-        source: a folder that ``save_pretrained`` wrote.
+        source: a folder that ``save_pretrained`` wrote, a model of transformers, or one of its pipelines.
         output: the folder to write. An older one is replaced if an export wrote it.
-        task: such as ``text-generation``; None takes the task of the architecture that ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js`` or ``genai``.
+        task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
+        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name.
+        processor: the tokenizer, image processor, feature extractor or processor of the model; None takes that of the
+            source. It makes the example inputs, and its files are written if the source is no folder.
+        inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
+            neither in them nor made by the processor is derived from the config.
+        trust_remote_code: whether the code in the source folder may run.
 
     Returns:
         The ONNX files.
@@ -92,22 +100,20 @@ def export_pretrained(
         VerificationError: the results of a part differ.
         OnnxExporterError: the export of a part fails.
     """
-    check_path("source", source)
     check_folder("The folder", output)
-    check_flag("verify", verify)
+    for name, flag in {"verify": verify, "trust_remote_code": trust_remote_code}.items():
+        check_flag(name, flag)
     chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
     precisions = _checked_precisions(precision, chosen, layout, opset_version)
-    folder, place = Path(source), Path(output)
-    config = load_config(folder)
-    name = find_task(config) if task is None else _checked("task", task, TASKS)
-    _check_source(folder, place, chosen, layout)
-    model = load_model(folder, config, name)
-    parts = TASKS[name].parts(model, TASKS[name].outputs)
-    _check_parts(parts, chosen, layout, name)
-    with _replaced(place) as new:
-        _copy_files(folder, new)
+    place = Path(output)
+    _check_place(source, place, chosen, layout)
+    found = read_source(source, task, processor, trust_remote_code)
+    parts = found.row.parts(found.model, found.row.outputs, {**processed(found.processors), **(inputs or {})})
+    _check_parts(parts, chosen, layout, found.task)
+    with replaced(place) as new:
+        copy_files(found, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify)
-        return tuple(_write(part, model, new, form, each) for each in precisions for part in parts)
+        return tuple(_write(part, found.model, new, form, each) for each in precisions for part in parts)
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:
@@ -138,15 +144,20 @@ def _checked_precisions(
     return found
 
 
-def _check_source(source: Path, output: Path, layout: Layout, name: str) -> None:
-    missing = [each for each in layout.required if not (source / each).is_file()]
-    if missing:
-        raise ArgumentError(
-            f"{source} has no {missing[0]}, without which the layout {name} cannot be loaded.",
-            id=MessageId.MODEL_SOURCE,
-        )
-    if source.resolve() == output.resolve() or source.resolve().is_relative_to(output.resolve()):
-        raise ArgumentError(f"The folder {output} has the source in it; write to another folder.", id=MessageId.FILE)
+def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
+    """Raises an ArgumentError if the source lacks a file that the layout needs, or the folder cannot be replaced."""
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
+        folder = Path(source).resolve()
+        missing = [each for each in layout.required if not (folder / each).is_file()]
+        if missing:
+            raise ArgumentError(
+                f"{source} has no {missing[0]}, without which the layout {name} cannot be loaded.",
+                id=MessageId.MODEL_SOURCE,
+            )
+        if folder.is_relative_to(output.resolve()):
+            raise ArgumentError(
+                f"The folder {output} has the source in it; write to another folder.", id=MessageId.FILE
+            )
     if output.is_dir() and any(output.iterdir()) and not any(output.rglob("*.onnx")):
         raise ArgumentError(
             f"The folder {output} has files, but no ONNX file, so it is not replaced; write to another folder.",
@@ -172,6 +183,7 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         converted.module,
         kwargs=part.kwargs,
         dynamic_shapes=_renamed(part.dynamic_shapes, layout),
+        input_names=input_names(part.kwargs),
         output_names=part.outputs,
         target=form.target,
         opset_version=form.opset_version or row.opset_version,
@@ -181,10 +193,6 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         found = program.verify(rtol=converted.rtol)
         found.check()
         difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
-    for value in (*program.model.graph.inputs, *program.model.graph.outputs):
-        for old, new in layout.renames.items():
-            if value.name is not None and value.name.startswith(old):
-                value.name = new + value.name.removeprefix(old)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     file.parent.mkdir(parents=True, exist_ok=True)
     if layout.is_genai:
@@ -200,41 +208,3 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
 def _renamed(shapes: Any, layout: Layout) -> Any:
     """Returns dynamic shapes with the layout's names of dims."""
     return pytree.tree_map(lambda dim: layout.dims.get(dim, dim) if isinstance(dim, str) else dim, shapes)
-
-
-def _copy_files(source: Path, folder: Path) -> None:
-    """Copies all files of the source but its weights, as they are."""
-
-    def weights(_: str, names: list[str]) -> set[str]:
-        return {name for name in names if name.endswith(_WEIGHTS) or name.startswith(".")}
-
-    shutil.copytree(source, folder, ignore=weights, dirs_exist_ok=True)
-
-
-@contextmanager
-def _replaced(folder: Path) -> Iterator[Path]:
-    """Yields a new folder beside a folder, which takes its place at the end. After an error the old one remains.
-
-    Raises:
-        ArgumentError: a file cannot be written, for example because the disk is full.
-    """
-    place = folder.absolute()
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{place.name[:40]}.", dir=place.parent) as beside:
-            new, old = Path(beside, "new"), Path(beside, "old")
-            new.mkdir()
-            yield new
-            if place.exists():
-                place.rename(old)
-            try:
-                new.rename(place)
-            except OSError:
-                if old.exists():
-                    old.rename(place)
-                raise
-    except OSError as error:
-        raise ArgumentError(
-            f"The folder {folder} cannot be written: {error.strerror or error}; the old one is as before.",
-            id=MessageId.FILE,
-        ) from error

@@ -1,7 +1,6 @@
 """The layouts: the names of files, inputs and outputs in the folder that an application loads.
 
-A layout is one row of ``LAYOUTS``. The names of a part's inputs and outputs are those of transformers; ``renames``
-turns them into those of the application. All files of the source but its weights are copied as they are.
+A layout is one row of ``LAYOUTS``. All files of the source but its weights are copied as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ class Layout:
         files: the part's name → its file, relative to the folder and without ``.onnx``. A task whose parts it lacks is
             refused.
         suffixes: precision → what follows the name of the file. A precision that it lacks is refused.
-        renames: the beginning of a name of an input or output → what replaces it.
         dims: the name of a dynamic dim → the name by which the application knows it.
         required: files of the source without which the application does not load the folder.
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
@@ -32,7 +30,6 @@ class Layout:
 
     files: Mapping[str, str]
     suffixes: Mapping[str, str]
-    renames: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ("config.json",)
     target: str | None = None
@@ -41,18 +38,30 @@ class Layout:
 
 
 _ONE_NAME = dict.fromkeys(PRECISIONS, "")
+_PAIR = ("encoder_model", "decoder_model_merged")
+_IN_JS = (
+    *("model", *_PAIR, "text_model", "vision_model"),
+    *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
+)
+
+_OF_PIPELINES = ("text_encoder", "text_encoder_2", "unet", "vae_encoder", "vae_decoder")
 
 LAYOUTS = {
-    "optimum": Layout(files={"model": "model", "decoder": "model"}, suffixes=_ONE_NAME),
+    "optimum": Layout(
+        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
+    ),
     "sentence-transformers": Layout(
         files={"model": "onnx/model"}, suffixes=_ONE_NAME, required=("config.json", "modules.json")
     ),
     "transformers.js": Layout(
-        files={"model": "onnx/model", "decoder": "onnx/model"},
+        files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
         suffixes={name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS},
         dims={"batch": "batch_size"},
         target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
         external_data=False,
+    ),
+    "diffusers": Layout(
+        files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
     ),
     "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
 }

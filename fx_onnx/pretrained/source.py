@@ -1,30 +1,96 @@
-"""Reads a model that ``save_pretrained`` wrote, without downloads and without running its code."""
+"""Reads a model that ``save_pretrained`` wrote, or takes one that is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fx_onnx.core.arguments import check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 
 if TYPE_CHECKING:
     from fx_onnx.pretrained.tasks import Task
 
-__all__ = ["find_task", "load_config", "load_model", "load_weights", "reading"]
+__all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source"]
+
+_PIPELINE = "model_index.json"
+"""The file of a pipeline of diffusers."""
 
 
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+@dataclass(frozen=True)
+class Source:
+    """A model, and what belongs to it.
+
+    Attributes:
+        model: in evaluation mode.
+        task: the name of its task.
+        row: the row of the task.
+        folder: the folder that it comes from; None if it was loaded before.
+        processors: its tokenizer, image processor, feature extractor or processor.
+    """
+
+    model: Any
+    task: str
+    row: Task
+    folder: Path | None
+    processors: tuple[Any, ...]
 
 
-def load_config(folder: Path, advice: str = ".") -> Any:
+def read_source(source: Any, task: str | None, processor: Any, trust_remote_code: bool) -> Source:
+    """Returns the model of a folder, of a pipeline, or a model that is loaded.
+
+    Raises:
+        ArgumentError: there is no model, or transformers has none for the task.
+    """
+    own = () if processor is None else (processor,)
+    if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
+        names = ("processor", "tokenizer", "image_processor", "feature_extractor")
+        own = own or tuple(each for name in names if (each := getattr(source, name, None)) is not None)
+        source = source.model
+    if hasattr(source, "config") and hasattr(source, "forward"):
+        return Source(source.eval(), *find_row(source.config, task, type(source).__name__), None, own)
+    check_path("source", source)
+    folder = Path(source)
+    if (folder / _PIPELINE).is_file():
+        return _read_pipeline(folder, task)
+    config = load_config(folder, trust_remote_code=trust_remote_code)
+    name, row = find_row(config, task, (config.architectures or [None])[0], trust_remote_code=trust_remote_code)
+    model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
+    return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _read_pipeline(folder: Path, task: str | None) -> Source:
+    """Returns a pipeline of diffusers, which is the model of its source."""
+    from fx_onnx.pretrained.tasks import PIPELINE
+
+    if task is not None:
+        raise ArgumentError(
+            f"{folder} has a pipeline of diffusers, which has one task; leave out the task.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    try:
+        diffusers = import_module("diffusers")
+    except ImportError:
+        raise ArgumentError(
+            "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
+        ) from None
+    with _reading(folder):
+        pipeline = diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True)
+    return Source(pipeline, "diffusion", PIPELINE, folder, ())
+
+
+def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = False) -> Any:
     """Returns the config of the model in a folder.
 
     Args:
         folder: has ``config.json``.
         advice: the end of the sentence that refuses a folder that does not exist.
+        trust_remote_code: whether the code of the folder may run.
 
     Raises:
         ArgumentError: there is no such folder, it has no config, or transformers is not installed or does not know it.
@@ -48,17 +114,14 @@ def load_config(folder: Path, advice: str = ".") -> Any:
             "A Hugging Face model needs the package transformers: pip install transformers.",
             id=MessageId.MISSING_PACKAGE,
         ) from None
-    with reading(folder):
-        return transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
-
-
-def load_weights(model_class: Any, folder: Path, config: Any) -> Any:
-    """Returns the model of a class of transformers in evaluation mode."""
-    return model_class.from_pretrained(folder, config=config, **_LOCAL).eval()
+    with _reading(folder):
+        return transformers.AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=trust_remote_code
+        )
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[None]:
+def _reading(folder: Path) -> Iterator[None]:
     """Turns an error of transformers about a folder into an ArgumentError."""
     try:
         yield
@@ -70,48 +133,107 @@ def reading(folder: Path) -> Iterator[None]:
         raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
 
 
-def find_task(config: Any) -> str:
-    """Returns the task whose class of transformers builds what the config names as its architecture.
+def find_row(
+    config: Any, task: str | None, architecture: str | None, *, trust_remote_code: bool = False
+) -> tuple[str, Task]:
+    """Returns the row of a task that builds an architecture, or else the first that builds a model of the config.
+
+    Args:
+        config: the config of the model.
+        task: the name of a task; None takes the one of the architecture.
+        architecture: the name of a class.
+        trust_remote_code: whether the code of the folder may build the model.
 
     Raises:
-        ArgumentError: no task has such a class.
+        ArgumentError: there is no such row.
     """
-    from fx_onnx.pretrained.tasks import TASKS  # it imports torch, which a folder that is refused does not need
+    from fx_onnx.pretrained.tasks import TASKS  # it imports torch, which a refused folder does not need
 
-    wanted = (config.architectures or [None])[0]
-    for name, task in TASKS.items():
-        found = _class_of(task, config)
-        if found is not None and wanted in {each.__name__ for each in found}:
-            return name
+    if task is not None and task not in TASKS:
+        raise ArgumentError(
+            f"The task {shown(task)} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
+            id=MessageId.COMMAND_OPTION,
+        )
+    fitting = list(_fitting(task, config, trust_remote_code))
+    exact = [(name, row) for name, row, classes in fitting if architecture in {each.__name__ for each in classes}]
+    if exact or (fitting and task is not None):
+        return exact[0] if exact else fitting[0][:2]
+    if task is None:
+        raise ArgumentError(
+            f"No task builds the architecture {architecture} of config.json; give a task, one of {', '.join(TASKS)}.",
+            id=MessageId.MODEL_SOURCE,
+        )
+    others = dict.fromkeys(name for name, _, _ in _fitting(None, config, trust_remote_code))
     raise ArgumentError(
-        f"No task builds the architecture {wanted} of config.json; give a task, one of {', '.join(TASKS)}.",
+        f"transformers has no {config.model_type} model for the task {task!r}; its tasks are {', '.join(others)}.",
         id=MessageId.MODEL_SOURCE,
     )
 
 
-def load_model(folder: Path, config: Any, task: str) -> Any:
-    """Returns the model in evaluation mode.
+def named_class(config: Any) -> str:
+    """Returns the name of the class of transformers that a config names as its architecture.
 
     Raises:
-        ArgumentError: transformers has no such model for the task, or cannot load it.
+        ArgumentError: it names none.
     """
     import transformers
 
     from fx_onnx.pretrained.tasks import TASKS
 
-    if _class_of(TASKS[task], config) is None:
-        fitting = [name for name, each in TASKS.items() if _class_of(each, config) is not None]
+    name = (config.architectures or [""])[0]
+    found = getattr(transformers, name, None)
+    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise ArgumentError(
-            f"transformers has no {config.model_type} model for the task {task!r}; its tasks are {', '.join(fitting)}.",
+            f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
             id=MessageId.MODEL_SOURCE,
         )
-    with reading(folder):
-        return load_weights(getattr(transformers, TASKS[task].auto), folder, config)
+    return str(name)
 
 
-def _class_of(task: Task, config: Any) -> tuple[type, ...] | None:
-    """Returns the classes that build the model of a config for a task; None if there are none."""
+def _fitting(task: str | None, config: Any, trust_remote_code: bool) -> Iterator[tuple[str, Task, tuple[type, ...]]]:
+    """Yields the rows of a task, or of all tasks, that have classes for a config."""
+    from fx_onnx.pretrained.tasks import rows_of
+
+    for name, row in rows_of(task):
+        classes = _classes_of(row, config, trust_remote_code)
+        if classes and hasattr(classes[0], row.method or "__name__"):
+            yield name, row, classes
+
+
+def _classes_of(row: Task, config: Any, trust_remote_code: bool) -> tuple[type, ...]:
+    """Returns the classes that build the model of a config for a task; none if there are none."""
     import transformers
 
-    found = getattr(transformers, task.auto)._model_mapping.get(type(config), None)
-    return found if found is None or isinstance(found, tuple) else (found,)
+    auto = getattr(transformers, row.auto, None)  # an older version may lack it
+    if trust_remote_code and auto is not None and row.auto in getattr(config, "auto_map", {}):
+        return (auto,)
+    found = getattr(auto, "_model_mapping", {}).get(type(config), ())
+    return found if isinstance(found, tuple) else (found,)
+
+
+def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code: bool = False) -> Any:
+    """Returns the model of a class of transformers in evaluation mode.
+
+    Raises:
+        ArgumentError: transformers cannot load it.
+    """
+    import transformers
+
+    with _reading(folder):
+        options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+        return getattr(transformers, class_name).from_pretrained(folder, config=config, **options).eval()
+
+
+def _load_processors(folder: Path, trust_remote_code: bool) -> tuple[Any, ...]:
+    """Returns the processor in a folder, if it has one that transformers can load in this environment."""
+    import transformers
+
+    names = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+    if not any((folder / name).is_file() for name in names):
+        return ()
+    try:
+        options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+        loader: Any = transformers.AutoProcessor  # transformers does not annotate it
+        return (loader.from_pretrained(folder, **options),)
+    except Exception:  # such as a missing package; the inputs are derived from the config then
+        return ()

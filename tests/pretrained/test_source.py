@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import transformers
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.source import find_task, load_config, load_model
+from fx_onnx.pretrained.source import find_row, load_config, read_source
+
+_SMALL = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50,
+}  # fmt: skip
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -25,10 +32,51 @@ def test_the_task_is_that_of_the_architecture() -> None:
         "BertForMaskedLM": "fill-mask",
     }
     for architecture, task in names.items():
-        assert find_task(transformers.BertConfig(architectures=[architecture])) == task
-    assert find_task(transformers.CLIPConfig(architectures=["CLIPModel"])) == "zero-shot-image-classification"
+        assert find_row(transformers.BertConfig(), None, architecture)[0] == task
+    assert find_row(transformers.CLIPConfig(), None, "CLIPModel")[0] == "zero-shot-image-classification"
+    assert find_row(transformers.BartConfig(), None, "BartForConditionalGeneration")[0] == "text2text-generation"
 
 
-def test_a_task_that_the_type_lacks_is_refused(tmp_path: Path) -> None:
+def test_a_row_is_that_of_the_architecture_or_the_first_that_fits() -> None:
+    for config, auto in ((transformers.WhisperConfig(), "SpeechSeq2Seq"), (transformers.Wav2Vec2Config(), "CTC")):
+        assert find_row(config, "automatic-speech-recognition", None)[1].auto == f"AutoModelFor{auto}"
+    for config, method in ((transformers.CLIPConfig(), "get_image_features"), (transformers.ViTConfig(), "")):
+        assert find_row(config, "image-feature-extraction", None)[1].method == method
+
+
+def test_a_task_that_the_type_lacks_is_refused() -> None:
     with pytest.raises(ArgumentError, match="no vit model for the task 'fill-mask'; its tasks are"):
-        load_model(tmp_path, transformers.ViTConfig(), "fill-mask")
+        find_row(transformers.ViTConfig(), "fill-mask", None)
+
+
+def test_code_of_a_folder_runs_only_if_it_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import transformers\n"
+        "class OwnConfig(transformers.BertConfig):\n    model_type = 'own'\n"
+        "class OwnModel(transformers.BertForMaskedLM):\n    config_class = OwnConfig\n"
+    )
+    maps = {"AutoConfig": "own.OwnConfig", "AutoModelForMaskedLM": "own.OwnModel"}
+    transformers.BertForMaskedLM(transformers.BertConfig(**_SMALL)).save_pretrained(tmp_path)
+    place = tmp_path / "config.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "model_type": "own", "auto_map": maps}))
+    with pytest.raises(ArgumentError, match="trust_remote_code"):
+        read_source(tmp_path, "fill-mask", None, False)
+    source = read_source(tmp_path, "fill-mask", None, True)
+    assert type(source.model).__name__ == "OwnModel" and source.row.auto == "AutoModelForMaskedLM"
+
+
+def test_a_pipeline_has_its_model_and_processors() -> None:
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**_SMALL)).train()
+    pipeline = SimpleNamespace(model=model, task="text-classification", tokenizer="tokens", feature_extractor=None)
+    source = read_source(pipeline, None, None, False)
+    assert source.model is model and source.task == "text-classification" and source.processors == ("tokens",)
+    assert not model.training and source.folder is None
+
+
+def test_a_pipeline_of_diffusers_needs_its_package_and_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model_index.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    with pytest.raises(ArgumentError, match="pip install diffusers"):
+        read_source(tmp_path, None, None, False)
+    with pytest.raises(ArgumentError, match="has one task; leave out the task"):
+        read_source(tmp_path, "fill-mask", None, False)

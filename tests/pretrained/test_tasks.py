@@ -1,31 +1,21 @@
-"""Tests of the inputs that are derived from a model's forward."""
+"""Tests of the records of the tasks."""
 
 from __future__ import annotations
 
 import pytest
 import transformers
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.tasks import TASKS
-
-_SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+from fx_onnx.pretrained.layouts import LAYOUTS
+from fx_onnx.pretrained.tasks import TASKS, rows_of
 
 
-def test_a_network_without_a_fixed_size_takes_images_of_all_sizes() -> None:
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1])
-    model = transformers.AutoModelForImageClassification.from_config(config).eval()
-    (part,) = TASKS["image-classification"].parts(model, ("logits",))
-    assert part.dynamic_shapes == {"pixel_values": {0: "batch", 2: "height", 3: "width"}}
+@pytest.mark.parametrize("task", TASKS)
+def test_every_row_has_a_class_of_transformers(task: str) -> None:
+    for name, row in rows_of(task):
+        assert name == task and hasattr(getattr(transformers, row.auto), "_model_mapping") and row.outputs
 
 
-def test_types_of_tokens_are_an_input_if_the_model_has_several() -> None:
-    for types, names in ((1, ["input_ids", "attention_mask"]), (2, ["input_ids", "attention_mask", "token_type_ids"])):
-        config = transformers.BertConfig(**_SMALL, vocab_size=50, type_vocab_size=types)
-        (part,) = TASKS["feature-extraction"].parts(transformers.AutoModel.from_config(config).eval(), ())
-        assert list(part.kwargs) == names
-
-
-def test_what_cannot_be_derived_is_refused() -> None:
-    config = transformers.T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, vocab_size=50)
-    with pytest.raises(ArgumentError, match="has an encoder and a decoder"):
-        TASKS["feature-extraction"].parts(transformers.AutoModel.from_config(config).eval(), ())
+def test_layouts_name_their_files_once() -> None:
+    for layout in LAYOUTS.values():
+        others = [file for part, file in layout.files.items() if part != "decoder"]
+        assert len(set(others)) == len(others)

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import fx_onnx
-from fx_onnx.cli import hugging_face
+from fx_onnx.cli.model_sources import load
 
 SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 99}
 
@@ -23,7 +23,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_decoder_with_past(llama: Path) -> None:
-    source = hugging_face.load(llama, "text-generation", with_past=True)
+    source = load(f"hf:{llama}", task="text-generation", with_past=True)
     program = fx_onnx.export(source.model, (), kwargs=source.kwargs, dynamic_shapes=source.dynamic_shapes)
     names = [value.name for value in program.model.graph.inputs]
     cached = ["past_key_values.0.key", "past_key_values.0.value"]
@@ -37,7 +37,7 @@ def test_a_decoder_with_past(llama: Path) -> None:
 
 
 def test_the_class_in_the_config_is_the_default(llama: Path) -> None:
-    source = hugging_face.load(llama, None, with_past=False)
+    source = load(f"hf:{llama}", task=None, with_past=False)
     assert type(source.model).__name__ == "LlamaForCausalLM"
     assert list(source.kwargs) == ["input_ids", "attention_mask", "use_cache"]
     assert not source.model.training
@@ -45,7 +45,7 @@ def test_the_class_in_the_config_is_the_default(llama: Path) -> None:
 
 def test_an_encoder_has_token_types(tmp_path: Path) -> None:
     transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).save_pretrained(tmp_path)
-    source = hugging_face.load(tmp_path, "text-classification", with_past=False)
+    source = load(f"hf:{tmp_path}", task="text-classification", with_past=False)
     assert list(source.kwargs) == ["input_ids", "attention_mask", "token_type_ids"]
 
 
@@ -54,26 +54,26 @@ def test_a_vision_model(tmp_path: Path) -> None:
         hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
     )
     transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
-    source = hugging_face.load(tmp_path, None, with_past=False)
+    source = load(f"hf:{tmp_path}", task=None, with_past=False)
     assert source.kwargs["pixel_values"].shape == (2, 3, 8, 8)
 
 
 def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match=r"The task 'sing' is not one of feature-extraction, "):
-        hugging_face.load(llama, "sing", with_past=False)
+    with pytest.raises(fx_onnx.ArgumentError, match=r"The task 'sing' is not one of text2text-generation, "):
+        load(f"hf:{llama}", task="sing", with_past=False)
     with pytest.raises(fx_onnx.ArgumentError, match=r"did you mean 'text-generation'\?"):
-        hugging_face.load(llama, "text-generatio", with_past=False)
+        load(f"hf:{llama}", task="text-generatio", with_past=False)
     for task in ("image-classification", "fill-mask"):
         with pytest.raises(fx_onnx.ArgumentError) as refused:
-            hugging_face.load(llama, task, with_past=False)
+            load(f"hf:{llama}", task=task, with_past=False)
         assert str(refused.value) == (
-            f"transformers has no llama model for the task {task!r}; its tasks are feature-extraction, "
-            "question-answering, text-classification, text-generation, token-classification. "
-            "[FX1020]"
+            f"transformers has no llama model for the task {task!r}; its tasks are question-answering, "
+            "text-classification, text-generation, token-classification, feature-extraction, image-feature-extraction, "
+            "sentence-similarity. [FX1020]"
         )
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
-        hugging_face.load(tmp_path, None, with_past=False)
+        load(f"hf:{tmp_path}", task=None, with_past=False)
 
 
 def test_a_class_that_transformers_cannot_import(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_a_class_that_transformers_cannot_import(llama: Path, monkeypatch: pytes
     monkeypatch.setattr(transformers.LlamaForCausalLM, "from_pretrained", broken)
     text = r"cannot load .*: ModuleNotFoundError: Could not import ViT.: RuntimeError: torchvision is broken"
     with pytest.raises(fx_onnx.ArgumentError, match=text):
-        hugging_face.load(llama, None, with_past=False)
+        load(f"hf:{llama}", task=None, with_past=False)

@@ -1,0 +1,189 @@
+"""The tiny models and inputs of ``benchmarks.applications`` and ``benchmarks.applications_js``.
+
+The models have random weights, and are made without downloads in the environment of fx_onnx.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
+from tests.models.families import FAMILIES
+from tests.models.small_configs import small_config
+
+PAGE = Path(__file__).parents[1] / "docs" / "applications.md"
+_GENERATION = {"max_new_tokens": 20, "do_sample": False, "num_beams": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and how applications call it.
+
+    Attributes:
+        name: the model type, or a name of its own.
+        auto: the end of the name of its class.
+        task: the task of its export.
+        overrides: values of its config.
+        in_js: the class of transformers.js, if it is not the model's.
+    """
+
+    name: str
+    auto: str
+    task: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    in_js: str = ""
+
+    @property
+    def generates(self) -> bool:
+        """Whether the result is tokens."""
+        return self.auto in ("ForCausalLM", "ForSeq2SeqLM", "ForSpeechSeq2Seq", "ForImageTextToText")
+
+    @property
+    def type(self) -> str:
+        """The model type."""
+        return "clip" if self.name.startswith("clip") else self.name
+
+
+_MARIAN = (("decoder_start_token_id", 0),)
+CASES = [
+    Case("bert", "ForSequenceClassification", "text-classification"),
+    Case("distilbert", "ForTokenClassification", "token-classification"),
+    Case("roberta", "ForQuestionAnswering", "question-answering"),
+    Case("albert", "ForMaskedLM", "fill-mask"),
+    Case("mpnet", "", "feature-extraction"),
+    Case("vit", "ForImageClassification", "image-classification"),
+    Case("resnet", "ForImageClassification", "image-classification"),
+    Case("segformer", "ForSemanticSegmentation", "image-segmentation"),
+    Case("wav2vec2", "ForCTC", "automatic-speech-recognition"),
+    Case("hubert", "ForAudioClassification", "audio-classification"),
+    Case("gpt2", "ForCausalLM", "text-generation"),
+    Case("llama", "ForCausalLM", "text-generation"),
+    Case("qwen2", "ForCausalLM", "text-generation"),
+    Case("t5", "ForSeq2SeqLM", "text2text-generation"),
+    Case("bart", "ForSeq2SeqLM", "summarization"),
+    Case("marian", "ForSeq2SeqLM", "translation", _MARIAN),
+    Case("whisper", "ForSpeechSeq2Seq", "automatic-speech-recognition", (("max_source_positions", 50),)),
+    Case("vit-gpt2", "ForImageTextToText", "image-to-text"),
+    Case("vit-trocr", "ForImageTextToText", "image-to-text"),
+    Case("clip", "ForZeroShotImageClassification", "zero-shot-image-classification"),
+    Case("detr", "ForObjectDetection", "object-detection"),
+    Case("electra", "ForMultipleChoice", "multiple-choice"),
+    Case("wavlm", "ForAudioXVector", "audio-xvector"),
+    Case("unispeech-sat", "ForAudioFrameClassification", "audio-frame-classification"),
+    Case("swin2sr", "ForImageToImage", "image-to-image"),
+    Case("clip-text", "", "feature-extraction", (), "CLIPTextModelWithProjection"),
+    Case("clip-image", "", "image-feature-extraction", (), "CLIPVisionModelWithProjection"),
+    Case("llava", "ForImageTextToText", "image-text-to-text"),
+    Case("sam", "ForMaskGeneration", "mask-generation"),
+]
+
+
+def case(name: str) -> Case:
+    """Returns the case of a name."""
+    return next(each for each in CASES if each.name == name)
+
+
+def _model_of(chosen: Case) -> Any:
+    """Returns the model, whose texts have each token once."""
+    config = _config(chosen)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"AutoModel{chosen.auto}").from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += (0.3 if chosen.generates else 0.1) * torch.randn_like(parameter)
+    if chosen.generates:
+        tokens = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": None}
+        if chosen.auto == "ForCausalLM":
+            del tokens["decoder_start_token_id"]
+        model.generation_config = transformers.GenerationConfig(**tokens, max_length=60, no_repeat_ngram_size=1)
+        for name, value in tokens.items():
+            setattr(model.config, name, value)
+    return model
+
+
+def _config(chosen: Case) -> Any:
+    if chosen.name.startswith("vit-"):
+        vision = case("vit")
+        decoder = small_config(transformers.CONFIG_MAPPING[chosen.name.removeprefix("vit-")]())
+        return transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(_config(vision), decoder)
+    if chosen.name == "sam":
+        return _sam()
+    config = next(each for each in FAMILIES if each.name == chosen.type).config()
+    for name, value in chosen.overrides:
+        setattr(config, name, value)
+    return config
+
+
+def _sam() -> Any:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {"image_size": 32, "patch_size": 8, "output_channels": 16, "mlp_dim": 16, "global_attn_indexes": [0]}
+    return transformers.SamConfig(
+        vision_config={**sizes, **vision, "window_size": 2, "num_pos_feats": 8},
+        prompt_encoder_config={"hidden_size": 16, "image_size": 32, "patch_size": 8, "mask_input_channels": 4},
+        mask_decoder_config={**sizes, "mlp_dim": 16, "iou_head_hidden_dim": 16},
+    )
+
+
+def saved(chosen: Case, folder: Path) -> Any:
+    """Writes a model, and a feature extractor if its inputs are made by one. Returns what the folder has."""
+    model = _model_of(chosen)
+    model.save_pretrained(folder)
+    if model.main_input_name == "input_features":
+        transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins, chunk_length=1).save_pretrained(
+            folder
+        )
+    return type(model).from_pretrained(folder).eval()  # without the noise in positions that are not stored
+
+
+def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
+    """Returns inputs of other sizes than those of the export. A row of tokens has three of padding on the left.
+
+    Args:
+        model: the model.
+        names: the names of the inputs of its graphs.
+    """
+    torch.manual_seed(1)
+    config, found = model.config, dict[str, torch.Tensor]()
+    names = {model.main_input_name} if config.is_encoder_decoder else names
+    inner = next((each for key in ("vision_config", "encoder") if (each := getattr(config, key, None))), config)
+    size = getattr(inner, "image_size", 96)
+    if "pixel_values" in names:
+        found["pixel_values"] = torch.randn(2, getattr(inner, "num_channels", 3), size, size)
+    if "input_points" in names:
+        found["input_points"] = torch.rand(2, 1, 3, 2) * size
+        found["input_labels"] = torch.ones(2, 1, 3, dtype=torch.int64)
+    if "input_values" in names:
+        found["input_values"] = torch.randn(3, 5000)
+    if "input_features" in names:
+        found["input_features"] = torch.randn(3, config.num_mel_bins, 2 * config.max_source_positions)
+    if "input_ids" in names:
+        mask = torch.ones(2, 9, dtype=torch.int64)
+        mask[0, :3] = 0
+        ids = torch.randint(5, 90, (2, 9)) * mask
+        if "inputs_embeds" in names:  # the tokens of an image between those of the text
+            image = torch.full((2, (size // inner.patch_size) ** 2), config.image_token_id)
+            ids, mask = torch.cat([ids, image, ids[:, 3:]], 1), torch.cat([mask, torch.ones(2, image.shape[1] + 6)], 1)
+        found |= {"input_ids": ids, "attention_mask": mask.long()}
+        if "token_type_ids" in names and not model.can_generate():
+            found["token_type_ids"] = 0 * ids
+    if type(model).__name__.endswith("MultipleChoice"):
+        found = {name: torch.stack([value, value.flip(0)], 1) for name, value in found.items()}
+    return found
+
+
+def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns PyTorch's tokens or results."""
+    with torch.no_grad():
+        if chosen.generates:
+            return {"tokens": model.generate(**given, **_GENERATION)}
+        return {key: value for key, value in model(**given).items() if isinstance(value, torch.Tensor)}
+
+
+def write_table(first: str, rows: list[str]) -> None:
+    """Replaces the table on the page that begins with a line by rows."""
+    before, _, after = PAGE.read_text(encoding="utf-8").partition(first)
+    _, blank, rest = after.partition("\n\n")
+    PAGE.write_text(before + "\n".join(rows) + (blank + rest if rest else "\n"), encoding="utf-8")

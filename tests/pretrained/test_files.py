@@ -1,0 +1,58 @@
+"""Tests of the files that are copied or written beside the graphs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import transformers
+
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.pretrained.files import copy_files, replaced
+from fx_onnx.pretrained.source import Source
+from fx_onnx.pretrained.tasks import TASKS
+
+_ROW = TASKS["fill-mask"][0]
+
+
+def test_files_of_transformers_5_are_made_readable_for_older_clients(tmp_path: Path) -> None:
+    source, folder = tmp_path / "source", tmp_path / "out"
+    (source / ".cache").mkdir(parents=True)
+    processor = {"processor_class": "P", "feature_extractor": {"feature_size": 8}}
+    files: dict[str, Any] = {
+        "processor_config.json": processor,
+        "tokenizer_config.json": {"tokenizer_class": "TokenizersBackend", "pad_token": "p"},
+        "config.json": {},
+    }
+    for name, content in files.items():
+        (source / name).write_text(json.dumps(content))
+    (source / "model.safetensors").write_text("weights")
+    copy_files(Source(None, "fill-mask", _ROW, source, ()), folder)
+    found = {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
+    assert found == {
+        **files,
+        "preprocessor_config.json": {"feature_size": 8, "processor_class": "P"},
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "p"},
+    }
+
+
+def test_a_loaded_model_writes_its_files(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=9)
+    saved: list[Path] = []
+    processor = SimpleNamespace(save_pretrained=saved.append)
+    copy_files(Source(transformers.GPT2LMHeadModel(config), "text-generation", _ROW, None, (processor,)), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    assert (tmp_path / "generation_config.json").is_file() and saved == [tmp_path]
+
+
+def test_an_interrupted_export_leaves_the_old_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    for error, raised in ((KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "No space left"), ArgumentError)):
+        with pytest.raises(raised), replaced(tmp_path / "out") as new:
+            (new / "half").write_text("half")
+            raise error
+        assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]
