@@ -239,4 +239,6 @@ def test_a_condition_that_the_export_did_not_tell_is_found() -> None:
         program = fx_onnx.export(Branch(), (x,), dynamic_shapes=({0: "batch"},))
     assert verify(program, (x,), module=Branch()).ok
     program.dims = DimTable(list(program.dims))
-    assert verify(program, (x,), module=Branch())._problems()[0].startswith("'mul' at batch=4: the largest difference")
+    result = verify(program, (x,), module=Branch())
+    assert [each.ok for each in result.sizes] == [True, False] and result.sizes[1].sizes == "batch=4"
+    assert result.cause.text.startswith("the program that torch.export captured refuses these sizes: ")

@@ -66,10 +66,15 @@ class Diagnosis:
             )
             return sample, Cause("random", text)
         sides = self.sides
-        if sides.captured is None:
+        program = sides.captured
+        if program is None:
             return sample, None
-        if sides.module is not sides.captured:
-            captured = sides.differences(sample, sides.results_of(sample, sides.captured))
+        if sides.module is not program:
+            results = attempt(lambda: sides.results_of(sample, program))
+            if isinstance(results, Exception):  # the export did not tell a condition of the capture
+                text = f"the program that torch.export captured refuses these sizes: {first_line(results)}"
+                return sample, Cause("capture", text)
+            captured = sides.differences(sample, results)
             if not all(difference.ok for difference in captured):
                 return sample, self._capture_cause(sample, captured)
         found = attempt(lambda: self._compare_parts(sample))
