@@ -11,6 +11,7 @@ from fx_onnx.core.opsets import (
     ir_version,
 )
 from fx_onnx.core.schemas import has_meaning
+from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.passes.legalization.opsets.step import OpsetStep
 from fx_onnx.passes.legalization.opsets.step_7 import STEP_7
 from fx_onnx.passes.legalization.opsets.step_8 import STEP_8
@@ -23,7 +24,8 @@ from fx_onnx.passes.legalization.opsets.step_14 import STEP_14
 from fx_onnx.passes.legalization.opsets.step_15 import STEP_15
 from fx_onnx.passes.legalization.opsets.step_16 import STEP_16
 from fx_onnx.passes.legalization.opsets.step_17 import STEP_17
-from fx_onnx.passes.traversal import all_values
+from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.traversal import all_nodes, all_values
 
 __all__ = ["LADDER", "convert_opset"]
 
@@ -57,6 +59,7 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         if not place or step.opset < 11:
             model = _with_shapes(model)
         step(model)
+    steps[-1].check(model)
     model.ir_version = ir_version(version)
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:
         _initializers_as_inputs(model)
@@ -72,10 +75,17 @@ def _is_of_opset(function: ir.Function, version: int) -> bool:
 
 
 def _with_shapes(model: ir.Model) -> ir.Model:
-    """Infers the shapes of all values. A size that inference gives a new name becomes unknown.
+    """Infers the shapes of the values that have none, each from its node and, if that is not enough, all together.
 
-    The names are unique within one inference only: two inferences could give one name to two different sizes.
+    Only the inference of the whole model follows the elements of computed shapes. The names that it gives to sizes are
+    unique within one inference only: two inferences could give one name to two different sizes, so these stay unknown.
     """
+    for node in all_nodes(model.graph):
+        if any(map(_is_unknown, node.outputs)):
+            for value, shape in zip(node.outputs, infer_shapes(node, model.graph.opset_imports[""]), strict=True):
+                value.shape = shape if value.shape is None else value.shape
+    if not any(map(_is_unknown, all_values(model.graph))):
+        return model
     model = ShapeInferencePass(strict_mode=False)(model).model
     for value in all_values(model.graph):
         sizes = list(value.shape or ())
@@ -83,6 +93,10 @@ def _with_shapes(model: ir.Model) -> ir.Model:
         if known != sizes:
             value.shape = ir.Shape(known)
     return model
+
+
+def _is_unknown(value: ir.Value) -> bool:
+    return dims(value) is None
 
 
 def _initializers_as_inputs(model: ir.Model) -> None:

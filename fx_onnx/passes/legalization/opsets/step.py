@@ -2,7 +2,8 @@
 
 Each operator whose version differs between the two opsets is rewritten, or stays as it is where the older schema admits
 the node, or is refused. After the rewrites, Casts are inserted around the nodes whose element types the older schema
-does not admit. Then every node is checked against the older schema: its attributes, its number of inputs, its types.
+does not admit. Then each node whose version differs is checked against the older schema: its attributes, its number of
+inputs, its types. After the last step, all nodes are.
 """
 
 from __future__ import annotations
@@ -81,9 +82,17 @@ class OpsetStep:
                 if not node.domain and node.graph is not None:
                     self._rewrite(node, editor)
         InsertCasts()(model)
+        self.check(model, lambda node: differs(node.op_type, self.opset))
+
+    def check(self, model: ir.Model, is_concerned: Callable[[ir.Node], bool] = lambda node: True) -> None:
+        """Checks that the opset admits the nodes.
+
+        Raises:
+            OnnxExporterError: it does not admit one.
+        """
         for graph in graphs_of(model):
             for node in all_nodes(graph):
-                if not node.domain and (reason := _violation(node, self.opset)):
+                if not node.domain and is_concerned(node) and (reason := _violation(node, self.opset)):
                     raise self._refusal(node, reason)
 
     def _rewrite(self, node: ir.Node, editor: Editor) -> None:
