@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
@@ -147,7 +148,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
         graph = model.graph if function is None else function
-        by_root = _by_root(rewrites, graph.opset_imports.get("", 0))
+        by_root = _by_root(tuple(rewrites), graph.opset_imports.get("", 0))
         editor.enqueue(node for node in all_nodes(graph) if (node.domain, node.op_type) in by_root)
         for node in editor.worklist():
             found = by_root.get((node.domain, node.op_type))
@@ -169,7 +170,8 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     return modified
 
 
-def _by_root(rewrites: Sequence[Rewrite], opset: int) -> dict[tuple[str, str], list[tuple[str, Attempt]]]:
+@functools.lru_cache(maxsize=64)
+def _by_root(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[tuple[str, str], list[tuple[str, Attempt]]]:
     """Returns the attempts that apply at an opset, with the name of the rewrite, by the operator of the node."""
     found: dict[tuple[str, str], list[tuple[str, Attempt]]] = {}
     for each in rewrites:

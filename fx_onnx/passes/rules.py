@@ -52,7 +52,7 @@ class Rule(Rewrite):
         Raises:
             PatternError: a text is no pattern, or does not end at a node.
         """
-        found = tuple(map(parse, self.texts))
+        found = tuple([parse(text, self._where) for text in self.texts])
         for text, each in zip(self.texts, found, strict=True):
             if not each.roots:
                 raise PatternError(f"{text!r} does not end at a node")
