@@ -73,7 +73,8 @@ class Match:
     @property
     def nodes(self) -> tuple[ir.Node, ...]:
         """The nodes, the root first."""
-        return tuple(dict.fromkeys(node for nodes, _ in self.visited for node in nodes))
+        found = tuple(itertools.chain.from_iterable([nodes for nodes, _ in self.visited]))
+        return found if len(found) == 1 else tuple(dict.fromkeys(found))
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
         """Binds names and continues; False if a name has another value, or if nothing accepts the match."""

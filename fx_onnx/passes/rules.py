@@ -111,12 +111,13 @@ class Rule(Rewrite):
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
         f = _RuleBuilder(node, editor)
-        given = {"f": f, "node": node, "nodes": match.nodes if "nodes" in self._parameters else ()}
+        nodes = match.nodes
+        given = {"f": f, "node": node, "nodes": nodes}
         result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
+        return f.replace(nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
 def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:

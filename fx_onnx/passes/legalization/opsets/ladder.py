@@ -54,10 +54,11 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         RemoveUnusedOpsetsPass()(model)
         for function in model.functions.values():
             function.opset_imports[""] = version
+    without_shape = set[ir.Value]()
     for place, step in enumerate(steps):
         # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
         if not place or step.opset < 11:
-            model = _with_shapes(model)
+            model = _with_shapes(model, without_shape)
         step(model)
     steps[-1].check(model)
     model.ir_version = ir_version(version)
@@ -74,17 +75,19 @@ def _is_of_opset(function: ir.Function, version: int) -> bool:
     )
 
 
-def _with_shapes(model: ir.Model) -> ir.Model:
+def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
     """Infers the shapes of the values that have none, each from its node and, if that is not enough, all together.
+
+    Values for which that did not find all sizes are added to ``without``, and are no reason to infer all again.
 
     Only the inference of the whole model follows the elements of computed shapes. The names that it gives to sizes are
     unique within one inference only: two inferences could give one name to two different sizes, so these stay unknown.
     """
     for node in all_nodes(model.graph):
-        if any(map(_is_unknown, node.outputs)):
+        if any(_is_unknown(value) and value not in without for value in node.outputs):
             for value, shape in zip(node.outputs, infer_shapes(node, model.graph.opset_imports[""]), strict=True):
                 value.shape = shape if value.shape is None else value.shape
-    if not any(map(_is_unknown, all_values(model.graph))):
+    if without.issuperset(filter(_is_unknown, all_values(model.graph))):
         return model
     model = ShapeInferencePass(strict_mode=False)(model).model
     for value in all_values(model.graph):
@@ -92,6 +95,7 @@ def _with_shapes(model: ir.Model) -> ir.Model:
         known = [size if isinstance(size, int) or not str(size.value).startswith("unk__") else None for size in sizes]
         if known != sizes:
             value.shape = ir.Shape(known)
+    without.update(filter(_is_unknown, all_values(model.graph)))
     return model
 
 
