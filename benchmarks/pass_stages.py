@@ -1,4 +1,4 @@
-"""Times the stages of passes of the imported fx_onnx. ``benchmarks.passes --against`` runs it for two checkouts.
+"""Times the stages of passes of one checkout, the one whose fx_onnx is imported; ``benchmarks.passes`` runs it.
 
 Each line of the standard input is answered by one line of JSON. The name of a network of ``tests/models/registry.py``
 exports it up to the passes, and answers with its number of nodes. An empty line runs the stages once on fresh copies,

@@ -146,8 +146,8 @@ class Editor:
         if attributes is not None:
             found = [x if isinstance(x, ir.Attr) else ir.convenience.convert_attribute(n, x, None)
                      for n, x in attributes.items() if x is not None]  # fmt: skip
-            node.attributes.clear()
-            node.attributes.update({attr.name: attr for attr in found})
+            node.attributes.data.clear()  # clear and update of UserDict visit one attribute after the other
+            node.attributes.data.update({attr.name: attr for attr in found})
         for each in absorbed:
             node.metadata_props.update(metadata.merged(each.metadata_props, node.metadata_props))
         for producer in before:

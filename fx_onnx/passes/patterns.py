@@ -73,7 +73,8 @@ class Match:
     @property
     def nodes(self) -> tuple[ir.Node, ...]:
         """The nodes, the root first."""
-        return tuple(dict.fromkeys(node for nodes, _ in self.visited for node in nodes))
+        found = tuple(itertools.chain.from_iterable([nodes for nodes, _ in self.visited]))
+        return found if len(found) == 1 else tuple(dict.fromkeys(found))
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
         """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
@@ -178,6 +179,7 @@ _Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node
 def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
     """Returns a check of operands without cost: whether they are present, constants, or results of the right nodes."""
     present = [(place, each.name is not None) for place, each in enumerate(patterns) if _is_plain(each)]
+    conditions = [(place, each.holds) for place, each in enumerate(patterns) if _is_plain(each) and each.holds]
     constant = [place for place, each in enumerate(patterns) if each.is_constant]
     producers = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
 
@@ -194,7 +196,7 @@ def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]],
             node = None if value is None else value.producer()
             if node is None or node.domain not in domains.get(node.op_type, ()):
                 return False
-        return True
+        return not conditions or all(holds(values[place]) for place, holds in conditions)
 
     return may_match
 
@@ -240,6 +242,7 @@ class _Value(Pattern):
 
     name: str | None
     read: Callable[[ir.Value | None], Any] | None = None
+    holds: Callable[[ir.Value], bool] | None = None
     roots = ()
 
     @property
@@ -477,8 +480,19 @@ def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[
 # ---------------------------------------------------------------- parsing
 
 
-def parse(text: str) -> Pattern:
+class _Scope(NamedTuple):
+    """What holds for a part of a text: whether its nodes are shared, and the conditions on values by name."""
+
+    shared: bool
+    where: Mapping[str, Callable[[ir.Value], bool]]
+
+
+def parse(text: str, where: Mapping[str, Callable[[ir.Value], bool]] | None = None) -> Pattern:
     """Returns the pattern of a text.
+
+    Args:
+        text: the text.
+        where: conditions on values by name, which the pattern checks early where it can.
 
     Raises:
         PatternError: the text is no pattern.
@@ -487,35 +501,35 @@ def parse(text: str) -> Pattern:
         expression = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise PatternError(f"{text!r} is no expression of Python: {error.msg}") from None
-    return _parse(expression, shared=False)
+    return _parse(expression, _Scope(False, where or {}))
 
 
-def _parse(part: ast.expr, shared: bool) -> Pattern:
+def _parse(part: ast.expr, scope: _Scope) -> Pattern:
     number = _literal(part)
     if number is not None:
         return _Number(number)
     match part:
         case ast.Name(name):
-            found: Pattern = _Value(name)
+            found: Pattern = _Value(name, holds=scope.where.get(name))
         case ast.Constant(None):
             found = _Value(None)
         case ast.Attribute(ast.Name(kind), name) if kind in _CONSTANTS:
             found = _Value(name, _CONSTANTS[kind])
         case ast.UnaryOp(ast.Invert(), inner):
-            found = _parse(inner, shared=True)
+            found = _parse(inner, scope._replace(shared=True))
         case ast.UnaryOp(ast.USub(), operand):
-            found = _Operation((("", "Neg"),), (_parse(operand, shared),), shared=shared)
+            found = _Operation((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            found = _Alternatives((_parse(first, shared), _parse(second, shared)))
+            found = _Alternatives((_parse(first, scope), _parse(second, scope)))
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
-            operands = _parse(left, shared), _parse(right, shared)
-            found = _parse_product(part, shared) or _Operation(
-                (("", _BINARY[type(operator)]),), operands, shared=shared
+            operands = _parse(left, scope), _parse(right, scope)
+            found = _parse_product(part, scope) or _Operation(
+                (("", _BINARY[type(operator)]),), operands, shared=scope.shared
             )
         case ast.Subscript(ast.Call() as call, ast.Constant(int(result))):
-            found = _parse_call(call, shared, result)
+            found = _parse_call(call, scope, result)
         case ast.Call():
-            found = _parse_call(part, shared, 0)
+            found = _parse_call(part, scope, 0)
         case _:
             raise PatternError(f"{ast.unparse(part)!r} is no part of a pattern")
     return found
@@ -531,7 +545,7 @@ def _literal(part: ast.expr) -> float | None:
     return None
 
 
-def _parse_product(part: ast.expr, shared: bool) -> _Product | None:
+def _parse_product(part: ast.expr, scope: _Scope) -> _Product | None:
     """Returns a product that has a number or three factors; None for another expression."""
     numbers, factors = list[float | str](), list[ast.expr]()
 
@@ -556,15 +570,15 @@ def _parse_product(part: ast.expr, shared: bool) -> _Product | None:
     collect(part)
     if not numbers and len(factors) <= 2:
         return None
-    patterns = tuple(_parse(each, shared) for each in factors)
+    patterns = tuple(_parse(each, scope) for each in factors)
     if any(isinstance(each, str) for each in numbers):
         if len(numbers) > 1:
             raise PatternError(f"{ast.unparse(part)!r} has a number beside {numbers}, which is the product of all")
-        return _Product(numbers[0], patterns, shared)
-    return _Product(math.prod(each for each in numbers if isinstance(each, (int, float))), patterns, shared)
+        return _Product(numbers[0], patterns, scope.shared)
+    return _Product(math.prod(each for each in numbers if isinstance(each, (int, float))), patterns, scope.shared)
 
 
-def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
+def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _Operation:
     roots = tuple(
         (domain, op_type)
         for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
@@ -578,8 +592,8 @@ def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
             operands.pop()
             rest = name
     attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
-    patterns = tuple(_parse(each, shared) for each in operands)
-    return _Operation(roots, patterns, rest, attributes, result, shared)
+    patterns = tuple(_parse(each, scope) for each in operands)
+    return _Operation(roots, patterns, rest, attributes, result, scope.shared)
 
 
 def _parse_attribute(wanted: ast.expr) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import onnx_ir as ir
 
@@ -15,7 +16,7 @@ from fx_onnx.core.progress import report_progress
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 
-__all__ = ["LOGGER_NAME", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "has_reference", "walk"]
+__all__ = ["LOGGER_NAME", "Attempt", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "has_reference", "walk"]
 
 LOGGER_NAME: Final = "fx_onnx.passes"
 """The logger of ``Pass.declines``; it logs at level DEBUG."""
@@ -44,6 +45,19 @@ class Pass(ir.passes.InPlacePass):
         return False
 
 
+class Attempt(NamedTuple):
+    """One way to rewrite a node.
+
+    Attributes:
+        rewrite: rewrites a node if it can. Returns whether it changed anything.
+        producers: types of operators one of which must produce an operand of the node, with "" for values that no node
+            produces; None if the operands do not matter.
+    """
+
+    rewrite: Callable[[ir.Node, Editor], bool]
+    producers: frozenset[str] | None = None
+
+
 class Rewrite(Pass):
     """A pass that rewrites one node at a time. Consecutive rewrites share one walk over the graph (see ``walk``)."""
 
@@ -60,12 +74,9 @@ class Rewrite(Pass):
         """Returns the domain and type of the operators for whose nodes ``rewrite`` is called."""
         return [("", op_type) for op_type in self.op_types]
 
-    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
-        """Returns which nodes of a root ``rewrite`` is called for: those with an operand from one of these operators.
-
-        The type "" stands for operands that no node produces. None, the default, means all nodes.
-        """
-        return None
+    def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
+        """Yields what the walk calls for the nodes of a root, in order, until one of them changes something."""
+        yield Attempt(self.rewrite)
 
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -137,7 +148,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
         graph = model.graph if function is None else function
-        by_root = _by_root(rewrites, graph.opset_imports.get("", 0))
+        by_root = _by_root(tuple(rewrites), graph.opset_imports.get("", 0))
         editor.enqueue(node for node in all_nodes(graph) if (node.domain, node.op_type) in by_root)
         for node in editor.worklist():
             found = by_root.get((node.domain, node.op_type))
@@ -148,28 +159,25 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
                 for value in node.inputs
                 if value is not None
             }
-            for each, producers in found:
-                if producers is not None and producers.isdisjoint(kinds):
-                    continue
-                nodes = editor.added_nodes
-                if each.rewrite(node, editor):
+            nodes = editor.added_nodes
+            for name, (rewrite, producers) in found:
+                if (producers is None or not producers.isdisjoint(kinds)) and rewrite(node, editor):
                     modified = True
                     if changes is not None:
-                        changes.setdefault(each.name, NodeChange()).add(editor.added_nodes - nodes)
+                        changes.setdefault(name, NodeChange()).add(editor.added_nodes - nodes)
                     editor.enqueue(_neighbourhood(node))
                     break
     return modified
 
 
-def _by_root(
-    rewrites: Sequence[Rewrite], opset: int
-) -> dict[tuple[str, str], list[tuple[Rewrite, frozenset[str] | None]]]:
-    """Returns the rewrites that apply at an opset, with their ``producers``, by the operator of the node."""
-    found: dict[tuple[str, str], list[tuple[Rewrite, frozenset[str] | None]]] = {}
+@functools.lru_cache(maxsize=64)
+def _by_root(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[tuple[str, str], list[tuple[str, Attempt]]]:
+    """Returns the attempts that apply at an opset, with the name of the rewrite, by the operator of the node."""
+    found: dict[tuple[str, str], list[tuple[str, Attempt]]] = {}
     for each in rewrites:
         if each.since <= opset and (each.until is None or opset <= each.until):
             for root in each.roots():
-                found.setdefault(root, []).append((each, each.producers(root)))
+                found.setdefault(root, []).extend((each.name, attempt) for attempt in each.attempts(root))
     return found
 
 

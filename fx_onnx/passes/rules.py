@@ -17,8 +17,8 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.patterns import Match, Matcher, Pattern, PatternError, parse
-from fx_onnx.passes.rewriter import Rewrite, has_reference
+from fx_onnx.passes.patterns import Match, Matcher, NodeStep, Pattern, PatternError, parse
+from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
 
 __all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
 
@@ -52,7 +52,7 @@ class Rule(Rewrite):
         Raises:
             PatternError: a text is no pattern, or does not end at a node.
         """
-        found = tuple(map(parse, self.texts))
+        found = tuple([parse(text, self._where) for text in self.texts])
         for text, each in zip(self.texts, found, strict=True):
             if not each.roots:
                 raise PatternError(f"{text!r} does not end at a node")
@@ -92,17 +92,13 @@ class Rule(Rewrite):
                     found.setdefault(root, []).append(matcher)
         return found
 
-    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
-        """Returns the operators one of which produces an operand of each match."""
-        found = [each.producers for each in self._matchers[root]]
-        return None if None in found else frozenset[str]().union(*(each for each in found if each is not None))
+    def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
+        """Yields what rewrites the nodes that each pattern matches."""
+        return [Attempt(_start(each.step), each.producers) for each in self._matchers[root]]
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        match, is_changed = Match(node, editor), False
-        for each in self._matchers[node.domain, node.op_type]:
-            is_changed = is_changed or each.step(node, match)
-        return is_changed
+        return any(each.rewrite(node, editor) for each in self.attempts((node.domain, node.op_type)))
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
@@ -114,17 +110,25 @@ class Rule(Rewrite):
             return False
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = bound["f"] = _RuleBuilder(node, editor, node.outputs[0].dtype)
-        bound["node"], bound["nodes"] = node, match.nodes
-        result = self.function(*[bound.get(name) for name in self._parameters])
+        f = _RuleBuilder(node, editor)
+        nodes = match.nodes
+        given = {"f": f, "node": node, "nodes": nodes}
+        result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
+        return f.replace(nodes, (result,) if isinstance(result, Value) else tuple(result))
+
+
+def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:
+    return lambda node, editor: step(node, Match(node, editor))
 
 
 class _RuleBuilder(NodeBuilder):
     """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
+
+    def __init__(self, node: ir.Node, editor: Editor) -> None:
+        super().__init__(node, editor, node.outputs[0].dtype)
 
     def _add(self, new: NewNode) -> None:
         pass

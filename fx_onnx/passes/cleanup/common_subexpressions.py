@@ -50,13 +50,13 @@ def _eliminate(graph: ir.Graph | ir.Function) -> bool:
             modified |= _eliminate(body)
         if bodies or node.domain not in ("", "ai.onnx.ml") or node.op_type in _EXCLUDED:
             continue
-        present = tuple(bool(output.name) for output in node.outputs)
+        present = tuple([bool(output.name) for output in node.outputs])
         similar = known.setdefault((node.op_type, node.domain, present, node.inputs), [])
-        twin = next((each for each in similar if _same_attributes(each, node)), None)
-        if twin is None:
+        twins = [each for each in similar if _same_attributes(each, node)]
+        if not twins:
             similar.append(node)
         elif not any(output.is_graph_output() for output in node.outputs):
-            _replace(graph, node, twin)
+            _replace(graph, node, twins[0])
             modified = True
     return modified
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -17,7 +17,7 @@ from fx_onnx.core.weights import LazyWeight, Weight, as_torch, computed, element
 from fx_onnx.passes.cleanup.evaluators import ELEMENTWISE, OPERATORS, TYPES, Function
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute, constant_array, dims, initializer_tensor
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rewriter import Attempt, Rewrite
 
 __all__ = ["EvaluateConstants"]
 
@@ -43,9 +43,10 @@ class EvaluateConstants(Rewrite):
     name = "evaluate_constants"
     op_types = ("Constant", "Shape", "Size", *OPERATORS)
 
-    def producers(self, root: tuple[str, str]) -> frozenset[str] | None:
-        """Returns that one operand of an operator must be an initializer."""
-        return None if root[1] in ("Constant", "Shape", "Size") else frozenset({""})
+    def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
+        """Yields ``rewrite``, for operators that compute from operands where one of these is an initializer."""
+        is_computed = root[1] not in ("Constant", "Shape", "Size")
+        yield Attempt(self.rewrite, frozenset({""}) if is_computed else None)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one node."""

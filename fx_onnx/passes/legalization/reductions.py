@@ -57,7 +57,7 @@ def _log_sum_exp(f: NodeBuilder, x: Value, axes: Value, keepdims: int, noop: int
     return result if keepdims else f.ReduceMax(result, axes, keepdims=0, noop_with_empty_axes=noop)
 
 
-@rule("x ** number.exponent")
+@rule("x ** number.exponent", where={"x": lambda x: x.dtype not in (None, DataType.FLOAT)})
 def legalize_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
     """ReduceMean(Pow(x, 2)) → ReduceMean(x * x), if x is not float32.
 
@@ -65,9 +65,7 @@ def legalize_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -
     SimplifiedLayerNormalization. It reads only an epsilon of float32, and takes 1e-5 instead of one of another dtype.
     It does not fuse a product of x with itself. Measured with ONNX Runtime 1.31.1.
     """
-    if exponent != 2 or x.dtype in (None, DataType.FLOAT) or not is_read_by(node.outputs[0], "ReduceMean"):
-        return None
-    return f.Mul(x, x)
+    return f.Mul(x, x) if exponent == 2 and is_read_by(node.outputs[0], "ReduceMean") else None
 
 
 # ---------------------------------------------------------------- scatters

@@ -11,6 +11,7 @@ from fx_onnx.core.opsets import (
     ir_version,
 )
 from fx_onnx.core.schemas import has_meaning
+from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.passes.legalization.opsets.step import OpsetStep
 from fx_onnx.passes.legalization.opsets.step_7 import STEP_7
 from fx_onnx.passes.legalization.opsets.step_8 import STEP_8
@@ -23,7 +24,8 @@ from fx_onnx.passes.legalization.opsets.step_14 import STEP_14
 from fx_onnx.passes.legalization.opsets.step_15 import STEP_15
 from fx_onnx.passes.legalization.opsets.step_16 import STEP_16
 from fx_onnx.passes.legalization.opsets.step_17 import STEP_17
-from fx_onnx.passes.traversal import all_values
+from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.traversal import all_nodes, all_values
 
 __all__ = ["LADDER", "convert_opset"]
 
@@ -52,11 +54,13 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         RemoveUnusedOpsetsPass()(model)
         for function in model.functions.values():
             function.opset_imports[""] = version
+    without_shape = set[ir.Value]()
     for place, step in enumerate(steps):
         # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
         if not place or step.opset < 11:
-            model = _with_shapes(model)
+            model = _with_shapes(model, without_shape)
         step(model)
+    steps[-1].check(model)
     model.ir_version = ir_version(version)
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:
         _initializers_as_inputs(model)
@@ -71,18 +75,32 @@ def _is_of_opset(function: ir.Function, version: int) -> bool:
     )
 
 
-def _with_shapes(model: ir.Model) -> ir.Model:
-    """Infers the shapes of all values. A size that inference gives a new name becomes unknown.
+def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
+    """Infers the shapes of the values that have none, each from its node and, if that is not enough, all together.
 
-    The names are unique within one inference only: two inferences could give one name to two different sizes.
+    Values for which that did not find all sizes are added to ``without``, and are no reason to infer all again.
+
+    Only the inference of the whole model follows the elements of computed shapes. The names that it gives to sizes are
+    unique within one inference only: two inferences could give one name to two different sizes, so these stay unknown.
     """
+    for node in all_nodes(model.graph):
+        if any(_is_unknown(value) and value not in without for value in node.outputs):
+            for value, shape in zip(node.outputs, infer_shapes(node, model.graph.opset_imports[""]), strict=True):
+                value.shape = shape if value.shape is None else value.shape
+    if without.issuperset(filter(_is_unknown, all_values(model.graph))):
+        return model
     model = ShapeInferencePass(strict_mode=False)(model).model
     for value in all_values(model.graph):
         sizes = list(value.shape or ())
         known = [size if isinstance(size, int) or not str(size.value).startswith("unk__") else None for size in sizes]
         if known != sizes:
             value.shape = ir.Shape(known)
+    without.update(filter(_is_unknown, all_values(model.graph)))
     return model
+
+
+def _is_unknown(value: ir.Value) -> bool:
+    return dims(value) is None
 
 
 def _initializers_as_inputs(model: ir.Model) -> None:

@@ -2,7 +2,8 @@
 
 Each operator whose version differs between the two opsets is rewritten, or stays as it is where the older schema admits
 the node, or is refused. After the rewrites, Casts are inserted around the nodes whose element types the older schema
-does not admit. Then every node is checked against the older schema: its attributes, its number of inputs, its types.
+does not admit. Then each node whose version differs is checked against the older schema: its attributes, its number of
+inputs, its types. After the last step, all nodes are.
 """
 
 from __future__ import annotations
@@ -26,13 +27,11 @@ from fx_onnx.passes.matchers import attribute, constant_integers, producer_of
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 
 __all__ = [
-    "CLARIFIED",
-    "DEFAULTS_ONLY",
-    "DTYPES_ONLY",
     "OpsetStep",
     "Rule",
     "UnsupportedNodeError",
     "axes_to_attribute",
+    "keeps_meaning",
     "known_rank",
     "size_of",
     "static_integers",
@@ -52,14 +51,12 @@ class OpsetStep:
 
     Attributes:
         opset: the opset of the result.
-        rewrites: the rule for each operator whose nodes may need another form.
-        unchanged: the operators of which each node stays as it is if the older schema admits it, and the reason.
-            An operator that differs between the opsets and is neither rewritten nor unchanged is refused.
+        rewrites: the rule for each operator whose nodes may need another form. A node of another operator stays as it
+            is if the operator keeps its meaning (see ``keeps_meaning``) and the older schema admits the node.
     """
 
     opset: int
     rewrites: Mapping[str, Rule]
-    unchanged: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -81,9 +78,17 @@ class OpsetStep:
                 if not node.domain and node.graph is not None:
                     self._rewrite(node, editor)
         InsertCasts()(model)
+        self.check(model, lambda node: differs(node.op_type, self.opset))
+
+    def check(self, model: ir.Model, is_concerned: Callable[[ir.Node], bool] = lambda node: True) -> None:
+        """Checks that the opset admits the nodes.
+
+        Raises:
+            OnnxExporterError: it does not admit one.
+        """
         for graph in graphs_of(model):
             for node in all_nodes(graph):
-                if not node.domain and (reason := _violation(node, self.opset)):
+                if not node.domain and is_concerned(node) and (reason := _violation(node, self.opset)):
                     raise self._refusal(node, reason)
 
     def _rewrite(self, node: ir.Node, editor: Editor) -> None:
@@ -94,7 +99,7 @@ class OpsetStep:
         try:
             if rule is not None:
                 rule(NodeBuilder(node, editor, node.outputs[0].dtype))
-            elif node.op_type not in self.unchanged and operator_schema(node.op_type, self.opset) is not None:
+            elif operator_schema(node.op_type, self.opset) is not None and not keeps_meaning(node.op_type, self.opset):
                 raise UnsupportedNodeError("the operator has another meaning there")
         except UnsupportedNodeError as error:
             raise self._refusal(node, str(error)) from error
@@ -111,6 +116,35 @@ class OpsetStep:
 def differs(op_type: str, opset: int) -> bool:
     """Returns whether the operator has different versions in ``opset`` and the opset after it."""
     return since_version(op_type, opset) != since_version(op_type, opset + 1)
+
+
+_OTHER_MEANING = {
+    ("OptionalGetElement", 17): "opset 18 takes a tensor that is no optional too, which no element type tells",
+}
+"""The operators, and the older opset, whose versions mean different things although their schemas agree, and why."""
+
+
+@functools.cache
+def keeps_meaning(op_type: str, opset: int) -> bool:
+    """Returns whether a node of the opset after ``opset`` means the same in ``opset``, if the schema there admits it.
+
+    The schemas tell: the versions have the same inputs, outputs, attributes and defaults. The newer one may admit more
+    element types, have an attribute more, and not require one that the older one requires. A test compares what both
+    versions compute.
+    """
+    older, newer = (onnx.defs.get_schema(op_type, each) for each in (opset, opset + 1))
+    if (op_type, opset) in _OTHER_MEANING or _parameters(older) != _parameters(newer):
+        return False
+    return all(
+        (other := newer.attributes.get(name)) is not None
+        and (other.type, other.default_value.SerializeToString()) == (attr.type, attr.default_value.SerializeToString())
+        and attr.required >= other.required
+        for name, attr in older.attributes.items()
+    )
+
+
+def _parameters(schema: onnx.defs.OpSchema) -> list[tuple[str, object, bool]]:
+    return [(each.name, each.option, each.is_homogeneous) for each in (*schema.inputs, *schema.outputs)]
 
 
 def _origin(node: ir.Node) -> str:
@@ -147,6 +181,8 @@ def _violation(node: ir.Node, opset: int) -> str | None:
         return "that opset has no such operator"
     if unknown := sorted(set(node.attributes) - set(schema.attributes)):
         return f"its attribute {unknown[0]} does not exist there"
+    if missing := sorted(schema.required_attributes - set(node.attributes)):
+        return f"it needs the attribute {missing[0]} there"
     for values, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
         if len(values) > len(formal) and not (formal and formal[-1].variadic):
             return f"it has {len(values)} {'inputs' if formal is schema.inputs else 'outputs'}"
@@ -225,13 +261,3 @@ def axes_to_attribute(f: NodeBuilder) -> None:
         return
     kept = {name: attr for name, attr in node.attributes.items() if name != "noop_with_empty_axes"}
     f.editor.replace(node, node.op_type, node.inputs[:1], {**kept, "axes": axes or None})
-
-
-DTYPES_ONLY = "differs only in the element types"
-"""The reason in ``OpsetStep.unchanged`` of an operator whose two versions differ only in the element types."""
-
-CLARIFIED = "the text of the newer version describes the same more precisely"
-"""The reason of an operator whose two versions have the same inputs, outputs, attributes and meaning."""
-
-DEFAULTS_ONLY = "an attribute was added, whose default is the older behaviour"
-"""The reason of an operator that got an attribute; a node with another value is refused."""

@@ -27,8 +27,6 @@ from fx_onnx.passes.legalization.opsets.forms import (
 from fx_onnx.passes.legalization.opsets.loops import Iteration, loop
 from fx_onnx.passes.legalization.opsets.resize_by_gathers import resize
 from fx_onnx.passes.legalization.opsets.step import (
-    CLARIFIED,
-    DEFAULTS_ONLY,
     OpsetStep,
     UnsupportedNodeError,
     size_of,
@@ -415,7 +413,6 @@ _AXIS = """
     ArgMax ArgMin Compress Concat Flatten Hardmax LogSoftmax ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
     ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax Split Squeeze Unsqueeze
 """
-_CLARIFIED = "AveragePool Conv ConvTranspose If LpPool MaxPool MaxUnpool NonMaxSuppression Scan"
 
 STEP_10 = OpsetStep(
     10,
@@ -440,5 +437,4 @@ STEP_10 = OpsetStep(
         "Slice": slice_axes,
         "TopK": top_k,
     },
-    unchanged={**dict.fromkeys(_CLARIFIED.split(), CLARIFIED), "Constant": DEFAULTS_ONLY},
 )

@@ -10,8 +10,6 @@ from fx_onnx.core.dtypes import is_float, is_integer
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.forms import rank_of
 from fx_onnx.passes.legalization.opsets.step import (
-    DEFAULTS_ONLY,
-    DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
     size_of,
@@ -331,9 +329,5 @@ STEP_11 = OpsetStep(
         "NegativeLogLikelihoodLoss": loss,
         "Pow": power,
         "SoftmaxCrossEntropyLoss": loss,
-    },
-    unchanged={
-        **dict.fromkeys(("ArgMax", "ArgMin"), DEFAULTS_ONLY),
-        **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), DTYPES_ONLY),
     },
 )

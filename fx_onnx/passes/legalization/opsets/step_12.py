@@ -7,7 +7,6 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.step import (
-    DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
     axes_to_attribute,
@@ -109,15 +108,6 @@ def quantize_linear(f: NodeBuilder) -> None:
     f.editor.replace(node, "Cast", [f.Clip(rounded, low, high)], {"to": int(f.dtype)})
 
 
-_DTYPES_ONLY = """
-    Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace Div Dropout Equal Erf Exp Expand Flatten Floor
-    Gather GatherElements GatherND Gemm Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean
-    MeanVarianceNormalization Min Mod Mul Neg NegativeLogLikelihoodLoss NonZero Pad Pow Reciprocal ReduceL1 ReduceL2
-    ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSumSquare Relu Reshape
-    ScatterElements ScatterND Shape Sigmoid Sign Size Slice SoftmaxCrossEntropyLoss SpaceToDepth Sqrt Sub Sum Tanh Tile
-    Transpose
-"""
-
 STEP_12 = OpsetStep(
     12,
     rewrites={
@@ -132,5 +122,4 @@ STEP_12 = OpsetStep(
         "Squeeze": squeeze,
         "Unsqueeze": squeeze,
     },
-    unchanged=dict.fromkeys(_DTYPES_ONLY.split(), DTYPES_ONLY),
 )

@@ -9,8 +9,6 @@ from onnx_ir import Value
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.step import (
-    DEFAULTS_ONLY,
-    DTYPES_ONLY,
     OpsetStep,
     known_rank,
 )
@@ -146,10 +144,6 @@ STEP_13 = OpsetStep(
         "Relu": relu,
         "Reshape": reshape,
         "Trilu": trilu,
-    },
-    unchanged={
-        **dict.fromkeys(("Add", "CumSum", "Div", "Identity", "Mul", "Sub"), DTYPES_ONLY),
-        **dict.fromkeys(("GRU", "LSTM", "RNN"), DEFAULTS_ONLY),
     },
 )
 """Identity of a sequence is refused, because opset 13 admits tensors only."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep
+from fx_onnx.passes.legalization.opsets.step import OpsetStep
 
 __all__ = ["STEP_14"]
 
@@ -48,5 +48,4 @@ def batch_normalization(f: NodeBuilder) -> None:
 STEP_14 = OpsetStep(
     14,
     rewrites={"BatchNormalization": batch_normalization, "Shape": shape},
-    unchanged={"Pow": DTYPES_ONLY},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fx_onnx.passes.legalization.opsets.grid_sample import grid_sample
 from fx_onnx.passes.legalization.opsets.roi_align import roi_align
 from fx_onnx.passes.legalization.opsets.scatter_reduction import expand_reduction
-from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep
+from fx_onnx.passes.legalization.opsets.step import OpsetStep
 
 __all__ = ["STEP_15"]
 
@@ -18,10 +18,4 @@ STEP_15 = OpsetStep(
         "ScatterElements": expand_reduction,
         "ScatterND": expand_reduction,
     },
-    unchanged=dict.fromkeys(
-        (
-            "GreaterOrEqual", "Identity", "If", "LeakyRelu", "LessOrEqual", "Loop", "PRelu", "Scan", "Where",
-        ),
-        DTYPES_ONLY,
-    ),
 )  # fmt: skip

@@ -156,5 +156,4 @@ STEP_16 = OpsetStep(
         "HannWindow": cosine_window,
         "LayerNormalization": layer_normalization,
     },
-    unchanged={},
 )

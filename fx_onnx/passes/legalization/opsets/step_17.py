@@ -10,7 +10,6 @@ from onnx_ir import DataType, Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.scatter_reduction import expand_reduction
 from fx_onnx.passes.legalization.opsets.step import (
-    DEFAULTS_ONLY,
     OpsetStep,
     UnsupportedNodeError,
     axes_to_attribute,
@@ -244,5 +243,4 @@ STEP_17 = OpsetStep(
         "ScatterND": scatter,
         "Split": split,
     },
-    unchanged={"LpPool": DEFAULTS_ONLY},
 )

@@ -134,5 +134,4 @@ STEP_7 = OpsetStep(
         **dict.fromkeys(("Max", "Mean", "Min", "Sum"), same_shapes),
         "MaxPool": max_pool,
     },
-    unchanged={},
 )

@@ -13,7 +13,6 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.forms import axis_of, rank_of
 from fx_onnx.passes.legalization.opsets.loops import Iteration, loop
 from fx_onnx.passes.legalization.opsets.step import (
-    DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
     static_integers,
@@ -260,5 +259,4 @@ STEP_8 = OpsetStep(
         "Upsample": upsample,
         "Where": where,
     },
-    unchanged=dict.fromkeys(("Cast", "Constant", "Gemm", "MatMul", "PRelu"), DTYPES_ONLY),
 )

@@ -17,7 +17,7 @@ from fx_onnx.passes.legalization.opsets.forms import (
     scalar_size,
     sizes_of,
 )
-from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, UnsupportedNodeError, static_integers
+from fx_onnx.passes.legalization.opsets.step import OpsetStep, UnsupportedNodeError, static_integers
 from fx_onnx.passes.matchers import constant_array, dims
 
 __all__ = ["STEP_9"]
@@ -263,5 +263,4 @@ STEP_9 = OpsetStep(
         "ThresholdedRelu": thresholded_relu,
         "TopK": top_k,
     },
-    unchanged={"Dropout": DTYPES_ONLY},
 )
