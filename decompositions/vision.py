@@ -52,6 +52,7 @@ def im2col(
         image = torch.constant_pad_nd(image, [padding[1], padding[1], padding[0], padding[0]])
     counts = []
     for axis, (kernel, step, skip) in enumerate(zip(kernel_size, dilation, stride, strict=True)):
+        torch._check(kernel > 0)
         first = torch.arange(0, image.shape[2 + 2 * axis] - step * (kernel - 1), skip, device=self.device)
         count = first.shape[0]
         places = torch.arange(kernel, device=self.device).unsqueeze(1) * step + first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ __all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions"]
 
 Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
@@ -72,7 +74,7 @@ class Condition:
 def recorded_conditions(
     program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Symbol, Any]
 ) -> Sequence[Condition]:
-    """Returns what torch recorded, that no size is 1 of an axis that the model squeezes, and the ends of tables.
+    """Returns what torch recorded, and what it did not: sizes 1 that are squeezed, the ends of tables, divisors 0.
 
     Args:
         program: The captured program.
@@ -84,7 +86,8 @@ def recorded_conditions(
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
         found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
-    found |= {each: Condition(each, raises=True, place=at) for each, at in index_bounds(program, defined)}
+    raising = (*index_bounds(program, defined), *_divisors(program, defined))
+    found |= {each: Condition(each, raises=True, place=at) for each, at in raising}
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:
@@ -98,6 +101,14 @@ def recorded_conditions(
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             found.setdefault(part, Condition(part, *facts, guard=recorded))
     return list(found.values())
+
+
+def _divisors(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> Iterator[tuple[Any, str]]:
+    """Yields that a number by which the model divides another one is not 0, and the place; Python raises there."""
+    for node in program.graph.nodes:
+        divisor = node.args[1] if node.op == "call_function" and node.target in _DIVISIONS else None
+        if isinstance(divisor, torch.fx.Node) and not isinstance(divisor.meta.get("val"), torch.Tensor):
+            yield sympy.Ne(symbolic_expression(divisor.meta["val"]).xreplace(defined), 0), call_line(node).strip()
 
 
 def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:

@@ -15,7 +15,6 @@ import enum
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -86,7 +85,7 @@ class _ValueNumbers(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_meta = on_meta
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # the copies on the meta device
-        self._layouts: dict[Hashable, Any] = {}  # the results of a call on the meta device
+        self._results: dict[Hashable, Any] = {}  # of a call on the meta device
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
         self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
@@ -181,11 +180,9 @@ class _ValueNumbers(TorchDispatchMode):
         if not self._on_meta or schema.is_mutable or schema.may_view:
             return func(*args, **kwargs)
         key = func, *map(_layout, _leaves(given))
-        if key in self._layouts:
-            return pytree.tree_map_only(_Layout, lambda each: each.empty(), self._layouts[key])
-        result = func(*args, **kwargs)
-        self._layouts[key] = pytree.tree_map_only(torch.Tensor, _layout, result)
-        return result
+        if key not in self._results:
+            self._results[key] = func(*args, **kwargs)
+        return pytree.tree_map_only(torch.Tensor, _anew, self._results[key])
 
     def _moved(self, schema: _Schema, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Returns the arguments of a call on the meta device."""
@@ -202,8 +199,7 @@ class _ValueNumbers(TorchDispatchMode):
             return tensor
         if id(tensor) not in self._copies:
             with unset_fake_temporarily():
-                copy = _Layout(tensor.shape, tensor.stride(), tensor.dtype).empty()
-            copy.requires_grad_(tensor.requires_grad)
+                copy = _anew(tensor).requires_grad_(tensor.requires_grad)
             self._copies[id(tensor)] = tensor, copy
             self.define(copy, self._own_number(tensor))
         return self._copies[id(tensor)][1]
@@ -226,22 +222,15 @@ class _ValueNumbers(TorchDispatchMode):
             self.define(result, self.number("copy", *self._data(given)))
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """What an operator on the meta device reads of a tensor."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-    def empty(self) -> torch.Tensor:
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=_META)
+def _anew(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a new tensor on the meta device with the layout of another one."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
 
 
 def _layout(value: Any) -> Hashable:
     """Returns the layout of a tensor, or what identifies another value."""
     is_tensor = isinstance(value, torch.Tensor)
-    return _Layout(value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
+    return (value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
 
 
 class _OnMeta(TorchFunctionMode):

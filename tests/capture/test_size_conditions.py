@@ -190,6 +190,7 @@ def two_or_more(x: Tensor) -> Tensor:
         (lambda x: x + torch.ones(16, 2)[: x.shape[0]], "n <= 16", "at most 16"),
         (lambda x: x + torch.ones(16, 2)[torch.arange(16)][: x.shape[0]], "n <= 16", "at most 16"),
         (lambda x: torch.nn.functional.conv1d(x.T[None], torch.ones(1, 2, 3)), "n >= 3", "3 or more"),
+        (lambda x: x * (1 / (x.shape[0] // 3)), "n >= 3", "3 or more"),
     ],
 )
 def test_a_condition_whose_violation_raises_is_a_bound(function: Callable[..., object], bound: str, words: str) -> None:
