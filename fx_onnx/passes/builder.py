@@ -203,6 +203,23 @@ class NewNode:
             result.type, result.shape = ir.TensorType(dtype), shape
 
 
+def _inferred(name: str) -> Any:
+    """Returns a property of a value that is inferred when it is first read or set."""
+    inherited: Any = getattr(Value, name)
+
+    def read(value: _Result) -> Any:
+        if value.new is not None:
+            value.new.resolve()
+        return inherited.fget(value)
+
+    def write(value: _Result, new: Any) -> None:
+        if value.new is not None:
+            value.new.resolve()
+        inherited.fset(value, new)
+
+    return property(read, write, doc=inherited.__doc__)
+
+
 class _Result(Value):
     """A result of a new node. Its node, its type and its shape are made when they are first read.
 
@@ -216,43 +233,13 @@ class _Result(Value):
         super().__init__()
         self.new: NewNode | None = new
 
-    def _resolve(self) -> None:
-        if self.new is not None:
-            self.new.resolve()
-
     def producer(self) -> ir.Node | None:
         """Returns the node."""
         if self.new is not None and not self.new.is_made:
             return self.new.node
         return super().producer()
 
-    @property
-    def type(self) -> ir.TypeProtocol | None:
-        """The type."""
-        self._resolve()
-        return super().type
-
-    @type.setter
-    def type(self, value: ir.TypeProtocol | None) -> None:
-        self._resolve()
-        Value.type.__set__(self, value)
-
-    @property
-    def dtype(self) -> DataType | None:
-        """The element type."""
-        self._resolve()
-        return super().dtype
-
-    @property
-    def shape(self) -> ir.Shape | None:
-        """The shape; None if the rank is not known."""
-        self._resolve()
-        return super().shape
-
-    @shape.setter
-    def shape(self, value: ir.Shape | None) -> None:
-        self._resolve()
-        Value.shape.__set__(self, value)
+    type, dtype, shape = map(_inferred, ("type", "dtype", "shape"))
 
 
 def _dtype(x: Any) -> DataType | None:

@@ -187,6 +187,9 @@ def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]],
         for place, is_present in present:
             if (values[place] is not None) != is_present:
                 return False
+        for place, holds in conditions:
+            if (value := values[place]) is not None and not holds(value):
+                return False
         for place in constant:
             value = values[place]
             if value is None or not (value.is_initializer() or producer_of(value, "Constant")):
@@ -196,7 +199,7 @@ def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]],
             node = None if value is None else value.producer()
             if node is None or node.domain not in domains.get(node.op_type, ()):
                 return False
-        return not conditions or all(holds(values[place]) for place, holds in conditions)
+        return True
 
     return may_match
 
@@ -253,15 +256,15 @@ class _Value(Pattern):
         return () if self.name is None else (self.name,)
 
     def step(self, then: _Then) -> _Step:
-        read, names = self.read, (self.name,)
-        if self.name is None:
+        name, read = self.name, self.read
+        if name is None:
             return lambda value, match: value is None and then(match)
-        if self.name == "_":
+        if name == "_":
             return lambda value, match: value is not None and then(match)
 
         def step(value: ir.Value | None, match: Match) -> bool:
             found = value if read is None else read(value)
-            return found is not None and match.bind(names, (found,), then)
+            return found is not None and match.bind((name,), (found,), then)
 
         return step
 

@@ -158,25 +158,25 @@ class _RuleBuilder(NodeBuilder):
         absorbed = [each for each in matched if each is not node]
         if self._becomes(absorbed, results):
             return True
-        for each in self.created:
-            self._place(each)
+        for new in self.created:
+            self._place(new)
         for output, value in zip(node.outputs, results, strict=True):
-            new = None if value is None else value.producer()
-            if value is None or new is None:
+            made_node = None if value is None else value.producer()
+            if value is None or made_node is None:
                 continue
-            for each in absorbed:
-                new.metadata_props.update(metadata.merged(each.metadata_props, new.metadata_props))
+            for matched_node in absorbed:
+                made_node.metadata_props.update(metadata.merged(matched_node.metadata_props, made_node.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
-                new.name, node.name = node.name or new.name, new.name
+                made_node.name, node.name = node.name or made_node.name, made_node.name
         editor.remove_if_unused(node)
         return True
 
     def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
         """Turns the node into the last new node, if that has all the results and nothing reads it yet."""
-        new = self.created[-1]
-        if results != new.results or len(results) != len(self.node.outputs):
+        new = self.created[-1] if self.created else None
+        if new is None or results != new.results or len(results) != len(self.node.outputs):
             return False
         if new.is_made:
             if any(each.uses() for each in results if each is not None):

@@ -94,7 +94,7 @@ REFUSED = [
     (8, "(float[1,1,4,4] x) => (float[1,1,2,2] y, int64[1,1,2,2] i)"
      " { y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }", "its indices are read"),
 ]  # fmt: skip
-WITHOUT_A_RULE = 18, "(float[3] x, int64[1] a) => (float[N] y) { y = ReduceMean(x, a) }", OpsetStep(17, {}, {})
+WITHOUT_A_RULE = 18, "(float[3] x, int64[1] a) => (float[N] y) { y = ReduceMean(x, a) }", OpsetStep(17, {})
 STEPS = {each.opset + 1: each for each in LADDER}
 FOLDER = Path(step.__file__).parent
 
