@@ -55,7 +55,7 @@ _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logic
 """Operators whose result does not depend on the order of two tensors."""
 _META = torch.device("meta")
 _NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_LISTS = (list, tuple, type({}.values()))
+_LISTS: tuple[type[Any], ...] = (list, tuple, type({}.values()))
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
 
@@ -239,8 +239,8 @@ class _OnMeta(TorchFunctionMode):
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self._device = device.type
-        kinds = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
-        self._answers = {kinds[kind].__get__: device.type == kind for kind in kinds}
+        kinds: dict[str, Any] = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
+        self._answers: dict[Any, Any] = {kinds[kind].__get__: device.type == kind for kind in kinds}
         self._answers[torch.Tensor.device.__get__] = device
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -384,7 +384,7 @@ class FakeRuns:
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
 
-    def _run(self, run: Callable[[Any, Any, Any], Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
+    def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
         """Returns what identifies the results and the buffers after a run."""
         numbers, weights = self._numbers[on_meta], self._weights
         numbers.begin()
@@ -400,7 +400,7 @@ class FakeRuns:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
-            with _OnMeta(self._device) if on_meta else nullcontext():
+            with _OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
