@@ -90,8 +90,8 @@ def wrap_forward(
         if strict:
             return result
         given = [*leaves, *model.parameters(), *(buffer for *_, buffer in buffers)]
-        tensors = {id(each): each for each in given if isinstance(each, torch.Tensor)}
-        return write_in_place((*_assigned_buffers(buffers), *replaced_data(tensors.values())), result)
+        known = {id(each): each for each in given if isinstance(each, torch.Tensor)}
+        return write_in_place((*_assigned_buffers(buffers), *replaced_data(known.values())), result)
 
     own = [each for each in signature.parameters.values() if not (extra and each.kind is each.VAR_KEYWORD)]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]

@@ -149,7 +149,7 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     modules = list(module.modules())
     with ExitStack() as stack:
         for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
-            computed = property(_LISTS[name], lambda module, value, name=name: vars(module).update({name: value}))
+            computed = property(_LISTS[name], functools.partial(_store, name))
             stack.enter_context(exchange_attribute(nn.RNNBase, name, computed))
         originals: list[tuple[dict[str, Any], str, Any]]
         originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
@@ -161,6 +161,10 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
         finally:
             for attributes, name, found in replaced:
                 attributes[name] = found
+
+
+def _store(name: str, module: nn.Module, value: Any) -> None:
+    vars(module)[name] = value
 
 
 @contextmanager
