@@ -38,10 +38,6 @@ def copy_files(source: Source, folder: Path) -> None:
         for part in (config, getattr(source.model, "generation_config", None), *source.processors):
             if part is not None:
                 part.save_pretrained(folder)
-    if (vae := folder / "vae" / "config.json").is_file():  # of a pipeline, whose halves read it
-        for name in ("vae_encoder", "vae_decoder"):
-            (folder / name).mkdir()
-            shutil.copy(vae, folder / name)
     processor, tokenizer = (_read(folder / f"{name}_config.json") for name in ("processor", "tokenizer"))
     for name in ("image_processor", "feature_extractor"):
         place = folder / "preprocessor_config.json"

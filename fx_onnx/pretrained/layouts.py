@@ -44,8 +44,6 @@ _IN_JS = (
     *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
 )
 
-_OF_PIPELINES = ("text_encoder", "text_encoder_2", "unet", "vae_encoder", "vae_decoder")
-
 LAYOUTS = {
     "optimum": Layout(
         files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
@@ -59,9 +57,6 @@ LAYOUTS = {
         dims={"batch": "batch_size"},
         target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
         external_data=False,
-    ),
-    "diffusers": Layout(
-        files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
     ),
     "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
 }

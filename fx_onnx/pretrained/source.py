@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from fx_onnx.pretrained.tasks import Task
 
 __all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source"]
-
-_PIPELINE = "model_index.json"
-"""The file of a pipeline of diffusers."""
 
 
 @dataclass(frozen=True)
@@ -56,32 +52,10 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         return Source(source.eval(), *find_row(source.config, task, type(source).__name__), None, own)
     check_path("source", source)
     folder = Path(source)
-    if (folder / _PIPELINE).is_file():
-        return _read_pipeline(folder, task)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     name, row = find_row(config, task, (config.architectures or [None])[0], trust_remote_code=trust_remote_code)
     model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
-
-
-def _read_pipeline(folder: Path, task: str | None) -> Source:
-    """Returns a pipeline of diffusers, which is the model of its source."""
-    from fx_onnx.pretrained.tasks import PIPELINE
-
-    if task is not None:
-        raise ArgumentError(
-            f"{folder} has a pipeline of diffusers, which has one task; leave out the task.",
-            id=MessageId.COMMAND_OPTION,
-        )
-    try:
-        diffusers = import_module("diffusers")
-    except ImportError:
-        raise ArgumentError(
-            "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
-        ) from None
-    with _reading(folder):
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True)
-    return Source(pipeline, "diffusion", PIPELINE, folder, ())
 
 
 def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = False) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,12 +70,3 @@ def test_a_pipeline_has_its_model_and_processors() -> None:
     source = read_source(pipeline, None, None, False)
     assert source.model is model and source.task == "text-classification" and source.processors == ("tokens",)
     assert not model.training and source.folder is None
-
-
-def test_a_pipeline_of_diffusers_needs_its_package_and_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model_index.json").write_text("{}")
-    monkeypatch.setitem(sys.modules, "diffusers", None)
-    with pytest.raises(ArgumentError, match="pip install diffusers"):
-        read_source(tmp_path, None, None, False)
-    with pytest.raises(ArgumentError, match="has one task; leave out the task"):
-        read_source(tmp_path, "fill-mask", None, False)
