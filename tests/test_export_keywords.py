@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,21 @@ def test_arguments_after_f_are_given_by_keyword() -> None:
 def test_an_unknown_keyword_is_a_type_error_as_in_python() -> None:
     with pytest.raises(TypeError, match="'opset_versions'; did you mean 'opset_version'"):
         fx_onnx.export(Net().eval(), (X,), opset_versions=17)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "like"),
+    [
+        (fx_onnx.text_generation_arguments, "max_lenght", "max_length"),
+        (fx_onnx.export_pretrained, "precisions", "precision"),
+        (fx_onnx.verify, "r_tol", "rtol"),
+    ],
+)
+def test_an_unknown_keyword_of_other_functions(function: Callable[..., Any], name: str, like: str) -> None:
+    with pytest.raises(
+        ArgumentError, match=rf"^{function.__name__}\(\) has no argument '{name}'; did you mean '{like}'"
+    ):
+        function(None, **{name: 1})
 
 
 def test_args_may_be_a_list() -> None:

@@ -163,6 +163,8 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
         if isinstance(other, Captured) and not other.facts.exclude_example():
             captured = other
             break
+        if example.specializes and isinstance(captured, Exception) and is_dim_conflict(str(other)):
+            captured = first = other  # the forward runs on these sizes, so this error is the reason
     if isinstance(captured, Exception) and _strict_mode_may_help(model, captured):
         failure = captured
         captured = _attempt(request, model, original_example(request), strict=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import itertools
 from typing import Any, Literal
 
 import torch
 
 from fx_onnx.capture.dim_expressions import DefinedDim
 from fx_onnx.capture.patches.recurrent_functions import scans_from_state
-from fx_onnx.core.arguments import check_flag, shown
+from fx_onnx.core.arguments import check_flag, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
@@ -26,6 +27,7 @@ _SHORTEST = _SEQUENCE + _PAST + 1
 """The smallest size of a cache of a fixed size. A full one would make the size of the example static."""
 
 
+@refuses_unknown_keywords
 def text_generation_arguments(
     model: torch.nn.Module,
     *,
@@ -68,7 +70,7 @@ def text_generation_arguments(
     _check_options(padding, cache, max_length, full_cache, logits_to_keep, single_token)
     parameters = _parameters(model, logits_to_keep)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    ids = torch.zeros(_BATCH, 1 if single_token else _SEQUENCE, dtype=torch.int64, device=device)
+    ids = _example_tokens(model.config, 1 if single_token else _SEQUENCE, device)
     kwargs: dict[str, Any] = {"input_ids": ids}
     shapes: dict[str, Any] = {"input_ids": {0: "batch"} if single_token else {0: "batch", 1: "sequence"}}
     if padding:
@@ -118,6 +120,18 @@ def _check_options(
             raise ArgumentError(message)
 
 
+def _example_tokens(config: Any, length: int, device: torch.device) -> torch.Tensor:
+    """Returns int64 tokens (batch, length) of the vocabulary without those that the config names, such as padding.
+
+    A model may treat a named token apart: the embedding of padding is zero, and that of an image is replaced.
+    """
+    text = config.get_text_config(decoder=True)
+    values = [value for each in (config, text) for name, value in vars(each).items() if "_token_" in name]
+    ordinary = (token for token in range(getattr(text, "vocab_size", 1)) if token not in pytree.tree_leaves(values))
+    found = [*itertools.islice(ordinary, _BATCH * length)] or [0]
+    return torch.tensor([*itertools.islice(itertools.cycle(found), _BATCH * length)], device=device).view(_BATCH, -1)
+
+
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
@@ -163,7 +177,7 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         ArgumentError: the model does not take such a cache, does not run, returns no cache, or ignores the state in
             the cache.
     """
-    ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=tokens.device)
+    ids = _example_tokens(model.config, _PAST, tokens.device)
     is_training = model.training
     try:
         cache = _empty_cache(model, full_cache, max_length)

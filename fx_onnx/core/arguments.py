@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import os
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, UnknownArgumentError
 from fx_onnx.core.messages import MessageId
 
 __all__ = [
@@ -23,8 +25,12 @@ __all__ = [
     "check_path",
     "did_you_mean",
     "is_dim_word",
+    "refuses_unknown_keywords",
     "shown",
+    "unknown_keyword",
 ]
+
+P, R = ParamSpec("P"), TypeVar("R")
 
 _SHOWN = 80
 """The most characters of a wrong argument that a message shows."""
@@ -60,6 +66,28 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
 def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
+
+
+def unknown_keyword(function: str, name: str, known: Iterable[str]) -> UnknownArgumentError:
+    """Returns the error for a keyword argument that a function does not have."""
+    return UnknownArgumentError(f"{function}() has no argument {shown(name)}{did_you_mean(name, known) or '.'}")
+
+
+def refuses_unknown_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a public function: a keyword that it does not have is an UnknownArgumentError, which names a like one.
+
+    The error is a TypeError too, as Python raises it.
+    """
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                raise unknown_keyword(function.__name__, name, known)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def check_flag(parameter: str, value: Any, *, optional: bool = False, other: str = "") -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from fx_onnx.core.arguments import check_flag, did_you_mean, shown
+from fx_onnx.core.arguments import check_flag, shown, unknown_keyword
 from fx_onnx.core.errors import ArgumentError, UnknownArgumentError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.core.findings import warn_now
@@ -98,8 +98,7 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
     sentences: list[str] = []
     for name, value in removed.items():
         if name not in REMOVED:
-            hint = did_you_mean(name, [*given, *REMOVED])
-            raise UnknownArgumentError(f"export() has no argument {shown(name)}{hint or '.'}")
+            raise unknown_keyword("export", name, [*given, *REMOVED])
         if name != "example_outputs":
             check_flag(name, value, optional=True)
         entry = REMOVED[name]

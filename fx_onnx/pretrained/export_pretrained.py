@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.arguments import check_flag, did_you_mean, shown
+from fx_onnx.core.arguments import check_flag, did_you_mean, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
@@ -59,6 +59,7 @@ class _Form:
     verify: bool
 
 
+@refuses_unknown_keywords
 def export_pretrained(
     source: Any,
     output: str | os.PathLike[str],

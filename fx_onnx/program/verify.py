@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 from torch.export import ExportedProgram
 
-from fx_onnx.core.arguments import check_flag, check_name, shown
+from fx_onnx.core.arguments import check_flag, check_name, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
@@ -57,6 +57,7 @@ def _without_weights(model: ir.Model) -> ir.Model:
     return model
 
 
+@refuses_unknown_keywords
 def verify(
     program: Program,
     args: Sequence[Any],

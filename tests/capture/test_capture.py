@@ -65,6 +65,12 @@ def test_a_required_dynamic_dim_that_the_model_fixes_raises():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("other", [{0: Dim.DYNAMIC}, {}])
+def test_a_required_dynamic_dim_of_size_1_that_broadcasts_raises(other):
+    with pytest.raises(CaptureError, match=r"hint of 1 for dimension .*shape\[0\].*change dynamic_shapes.*\[FX1107\]$"):
+        run(lambda x, y: x + y, t(1, 3), t(4, 3), dynamic_shapes=({0: Dim.DYNAMIC}, other))
+
+
 def test_strict_mode_succeeds_where_non_strict_mode_fails():
     def through_numpy(x):
         return torch.from_numpy(x.numpy() * 2)

@@ -46,7 +46,8 @@ def test_without_padding_the_positions_follow_from_the_past() -> None:
     assert list(arguments["kwargs"]) == list(arguments["dynamic_shapes"]) == ["input_ids", "past_key_values"]
     cache, ids = arguments["kwargs"]["past_key_values"], torch.randint(3, 99, (2, 4))
     found, *_ = fx_onnx.export(model, **arguments)(input_ids=ids, past_key_values=cache)
-    whole = torch.cat([torch.zeros(2, 5, dtype=torch.int64), ids], 1)  # the cache holds five tokens 0
+    past = arguments["kwargs"]["input_ids"].flatten()[:10].view(2, 5)  # the cache holds the first tokens too
+    whole = torch.cat([past, ids], 1)
     torch.testing.assert_close(found, model(input_ids=whole).logits[:, 5:], rtol=1e-4, atol=1e-5)
 
 
@@ -74,6 +75,13 @@ def test_the_mode_and_the_device_of_the_model_stay() -> None:
     kwargs = text_generation_arguments(model)["kwargs"]
     assert kwargs["past_key_values"].layers[0].keys.is_meta and kwargs["input_ids"].is_meta
     assert model.training
+
+
+def test_the_tokens_are_none_that_the_config_names() -> None:
+    ids = text_generation_arguments(decoder("llama", pad_token_id=0, eos_token_id=[2, 3]))["kwargs"]["input_ids"]
+    assert ids.flatten().tolist() == [4, 5, *range(6, 16)]
+    ids = text_generation_arguments(decoder("llama", vocab_size=5, pad_token_id=0, eos_token_id=[2, 3]))["kwargs"]
+    assert ids["input_ids"].flatten().tolist() == [4] * 12
 
 
 def test_a_cache_that_the_config_turns_off_is_turned_on() -> None:

@@ -195,7 +195,9 @@ class _TracingMode(ProxyTorchDispatchMode):
 
     def _bind(self, node: Node, value: Any) -> None:
         """Records that ``node`` computes ``value``: a tensor, a number, or several of them."""
-        node.meta["val"] = self._separate(value) if _is_factory(node.target) else value
+        # An operator such as unsqueeze_ may change the shape of one of several results later.
+        is_separate = _is_factory(node.target) or (isinstance(value, (list, tuple)) and not self.uses_rules)
+        node.meta["val"] = self._separate(value) if is_separate else value
         if isinstance(value, Tensor):
             if id(value) in self.inputs:  # it was written to
                 self.inputs[id(value)] = value, node
@@ -228,9 +230,9 @@ class _TracingMode(ProxyTorchDispatchMode):
         with self.fake_mode:
             return torch.empty_like(tensor)
 
-    def _separate(self, tensor: Tensor) -> Tensor:
-        """Returns another tensor object with the same elements."""
-        return self._like(tensor) if self.uses_rules else tensor.detach()
+    def _separate(self, value: Any) -> Any:
+        """Returns a value whose tensors are other objects with the same elements."""
+        return pytree.tree_map_only(Tensor, self._like if self.uses_rules else Tensor.detach, value)
 
     def _node(self, tensor: Tensor) -> Node | None:
         """Returns the node of a tensor; None if the trace does not know the tensor."""

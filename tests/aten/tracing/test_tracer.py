@@ -175,3 +175,9 @@ def test_earlier_nodes_keep_their_shapes_after_an_in_place_view() -> None:
     graph = _traced(lambda x: (x * 2).unsqueeze_(0), torch.ones(3)).graph
     shapes = [tuple(node.meta["val"].shape) for node in graph.nodes if "val" in node.meta]
     assert shapes == [(3,), (3,), (1, 3)]
+
+
+def test_a_call_keeps_the_shapes_of_its_results_after_an_in_place_view_of_one() -> None:
+    graph = _traced(lambda x: x.max(0)[1].unsqueeze_(0), torch.ones(3, 2)).graph
+    (call,) = graph.find_nodes(op="call_function", target=aten.max.dim)
+    assert [tuple(each.shape) for each in call.meta["val"]] == [(2,), (2,)]

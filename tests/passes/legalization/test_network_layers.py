@@ -2,12 +2,20 @@
 
 import logging
 
+import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.legalization.network_layers import LegalizeInitialStates, legalize_one_spatial_axis, legalize_pads
+from fx_onnx.core import metadata
+from fx_onnx.passes.legalization.network_layers import (
+    LegalizeInitialStates,
+    legalize_group_norm,
+    legalize_one_spatial_axis,
+    legalize_pads,
+)
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.passes.checking import check, model
@@ -117,3 +125,38 @@ def test_a_given_state_stays() -> None:
     }"""
     inputs = [torch.randn(5, 2, 3), torch.randn(1, 2, 4)]
     check(model(text, weights), LegalizeInitialStates(), inputs, ["GRU"])
+
+
+# ---------------------------------------------------------------- groups of channels
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ("2,6,4,5", [(2, 6, 4, 5)]),
+        ("N,6,4", [(3, 6, 4), (0, 6, 4)]),
+        ("N,6,H,W", [(3, 6, 4, 5), (0, 6, 4, 5), (2, 6, 0, 5)]),
+        ("2,6,0", [(2, 6, 0)]),
+    ],
+)
+def test_group_norms(shape: str, sizes: list[tuple[int, ...]]) -> None:
+    """ONNX Runtime's expansion of GroupNormalization fails if an axis is empty."""
+    scale, bias = torch.rand(6), torch.rand(6)
+    text = f"g (float[{shape}] x) => (y) {{ y = GroupNormalization<num_groups=3, epsilon=0.25>(x, scale, bias) }}"
+    found = model(text, {"scale": scale, "bias": bias}, opset=21)
+    legalize_group_norm(found)
+    assert "InstanceNormalization" in [node.op_type for node in found.graph]
+    session = onnxruntime.InferenceSession(ir.to_proto(found).SerializeToString())
+    for size in sizes:
+        x = torch.randn(size)
+        (result,) = session.run(None, {"x": x.numpy()})
+        assert_close(torch.from_numpy(result), F.group_norm(x, 3, scale, bias, 0.25))
+
+
+def test_group_norms_of_other_dtypes_and_explicit_ones_stay() -> None:
+    text = "g ({0}[2,6,4] x, {0}[6] s, {0}[6] b) => ({0}[2,6,4] y) {{ y = GroupNormalization<num_groups=3>(x, s, b) }}"
+    inputs = [torch.rand(2, 6, 4).double(), torch.rand(6).double(), torch.rand(6).double()]
+    check(model(text.format("double"), opset=21), legalize_group_norm, inputs, ["GroupNormalization"])
+    explicit = model(text.format("float"), opset=21)
+    explicit.graph[0].meta[metadata.EXPLICIT] = True
+    check(explicit, legalize_group_norm, [each.float() for each in inputs], ["GroupNormalization"])
