@@ -26,7 +26,7 @@ from fx_onnx.core.symbolic_sizes import size_of
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.trial_sizes import is_false, resized
 from fx_onnx.passes import matchers
-from fx_onnx.program.verification.reference_runs import user_leaves
+from fx_onnx.program.input_binding import user_leaves
 
 __all__ = ["CacheLimit", "Resizer", "Sizes", "cache_limits"]
 
