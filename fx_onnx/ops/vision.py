@@ -16,7 +16,7 @@ from fx_onnx.translation.emitter import Emitter
 _PADDING_MODES = ("zeros", "border", "reflection")
 
 
-def _is_image_batch(self: Tensor, upscale_factor: int) -> bool:
+def _is_image_batch(self: Tensor, factor: int) -> bool:
     return self.dim() == 4
 
 
@@ -24,6 +24,13 @@ def _is_image_batch(self: Tensor, upscale_factor: int) -> bool:
 def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """Emits DepthToSpace: (N, C r r, H, W) → (N, C, H r, W r)."""
     result: Value = op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    return result
+
+
+@translates(aten.pixel_unshuffle.default, since=28, supports=_is_image_batch)
+def aten_pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
+    """Emits SpaceToDepth, which has torch's order from opset 28: (N, C, H r, W r) → (N, C r r, H, W)."""
+    result: Value = op.SpaceToDepth(self, blocksize=downscale_factor, mode="CRD")
     return result
 
 

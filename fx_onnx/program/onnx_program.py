@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,13 +20,14 @@ from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import Finding, MessageId
-from fx_onnx.core.weights import Weight, as_torch, tied_names
+from fx_onnx.core.weights import tied_names
 from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.metadata_levels import check_level
+from fx_onnx.program.reference_session import ReferenceSession
 from fx_onnx.program.report.facts import Facts, ModelSummary
 from fx_onnx.program.report.gather_facts import gather, gather_head
 from fx_onnx.program.report.graph_facts import describe
@@ -38,8 +38,10 @@ from fx_onnx.program.report.viewers import view
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import (
+    Session,
     compute_values,
     is_loaded_from_file,
+    load,
     loadable,
     new_session,
     refuse_fallback,
@@ -93,7 +95,7 @@ class ONNXProgram:
         self.state: dict[str, torch.Tensor] | None = None
         self.file: Path | None = None
         self.export_facts = Facts()
-        self._session: onnxruntime.InferenceSession | None = None
+        self._session: Session | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._origins: TranslationOrigins | None = None  # which functions translated the nodes, for verify()
 
@@ -228,7 +230,7 @@ class ONNXProgram:
         if self._session is None:
             self.initialize_inference_session()
         with explain_runtime_errors(self._model, is_loaded=True):
-            results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
+            results = run_session(cast(Session, self._session), inputs)
         if self.state is not None:
             kinds = (value.metadata_props.get(metadata_keys.OUTPUT_KIND) for value in self._model.graph.outputs)
             written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
@@ -253,13 +255,9 @@ class ONNXProgram:
 
         The evaluator is implemented in Python and slow. Arguments and results are those of a call.
         """
-        from onnx.reference import ReferenceEvaluator
-
         refuse_fallback(self._model)
-        inputs = bind(self._model.graph, self.exported_program, args, kwargs)
-        arrays = {name: Weight(tensor).numpy() for name, tensor in inputs.items()}
-        results = ReferenceEvaluator(self.model_proto).run(None, arrays)
-        return tuple(as_torch(ir.Tensor(np.asarray(result))) for result in results)
+        save.require_data(self._model)
+        return ReferenceSession(self._model).run(bind(self._model.graph, self.exported_program, args, kwargs))
 
     def compute_values(
         self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -320,8 +318,6 @@ class ONNXProgram:
             initializer: creates the session from the bytes of the model, or from a path if the weights take more than
                 16 MiB. Use it to choose execution providers and session options.
         """
-        if initializer is new_session:
-            refuse_fallback(self._model)
         if not callable(initializer):
             raise ArgumentError(
                 f"initializer must be a function that returns a session, not {shown(initializer)}.",
@@ -330,8 +326,13 @@ class ONNXProgram:
         self.release()
         if is_loaded_from_file(self._model):
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        with explain_runtime_errors(self._model, self._origins) if initializer is new_session else nullcontext():
-            self._session = initializer(loadable(self._model, Path(self._folder.name) if self._folder else None))
+        folder = Path(self._folder.name) if self._folder else None
+        if initializer is not new_session:
+            self._session = initializer(loadable(self._model, folder))
+            return
+        refuse_fallback(self._model)
+        with explain_runtime_errors(self._model, self._origins):
+            self._session = load(self._model, folder)
 
     def release(self) -> None:
         """Releases the loaded session and its temporary file. The next call loads the model again."""

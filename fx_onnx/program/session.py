@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -28,6 +28,7 @@ from fx_onnx.core.dtypes import (
     torch_dtype,
 )
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.torch_private import pytree
@@ -35,16 +36,20 @@ from fx_onnx.core.user_outputs import graph_leaves, is_graph_output, result_spec
 from fx_onnx.core.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
+from fx_onnx.program.reference_session import ReferenceSession, refused_opset
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 
 if TYPE_CHECKING:
     import onnxruntime
 
 __all__ = [
-    "compute_values", "flatten_outputs", "is_loaded_from_file", "loadable",
+    "Session", "compute_values", "flatten_outputs", "is_loaded_from_file", "load", "loadable",
     "new_session", "refuse_fallback", "restore_structure", "run_session",
 ]  # fmt: skip
 
+
+Session: TypeAlias = "onnxruntime.InferenceSession | ReferenceSession"
+"""What runs a model."""
 
 _FROM_FILE_BYTES = 16 * 1024**2
 """Above this size of the weights a session is loaded from a temporary file, which ONNX Runtime maps.
@@ -106,6 +111,27 @@ def loadable(model: ir.Model, folder: Path | None) -> str | bytes:
         return buffer.getvalue()
 
 
+def load(model: ir.Model, folder: Path | None, provider: str | None = None, *, optimized: bool = True) -> Session:
+    """Returns a session of ONNX Runtime, or the reference evaluator if the installed one does not load the opset.
+
+    A warning tells of the evaluator.
+
+    Args:
+        model: the model.
+        folder: receives the model if its weights are large, or None.
+        provider: as for ``new_session``. With a provider, ONNX Runtime runs the model or fails.
+        optimized: as for ``new_session``.
+
+    Raises:
+        ArgumentError: this ONNX Runtime does not have the provider.
+        OnnxExporterError: ONNX Runtime does not load the opset, and the evaluator cannot run the model.
+    """
+    if provider is None and (refused := refused_opset(model)):
+        warn(refused, MessageId.RUNTIME)
+        return ReferenceSession(model)
+    return new_session(loadable(model, folder), provider, optimized=optimized)
+
+
 def refuse_fallback(model: ir.Model) -> None:
     """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
     nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
@@ -121,16 +147,18 @@ def refuse_fallback(model: ir.Model) -> None:
 # ONNX Runtime
 
 
-def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def run_session(session: Session, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a session and returns all outputs as new CPU tensors.
 
     Args:
-        session: an ONNX Runtime session.
+        session: what ``load`` or ``new_session`` returned.
         inputs: input name → a tensor with the dtype and shape of the input. Strides and device are arbitrary.
 
     Raises:
         OnnxExporterError: an output is not a tensor.
     """
+    if isinstance(session, ReferenceSession):
+        return session.run(inputs)
     import onnxruntime
 
     options = onnxruntime.RunOptions()
@@ -159,7 +187,7 @@ def compute_values(
     model.graph.outputs.extend(values[name] for name in unique)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with explain_runtime_errors(model):
-            session = new_session(loadable(model, Path(folder)))
+            session = load(model, Path(folder))
             found = dict(zip(unique, run_session(session, inputs), strict=True))
         del session  # it maps a file in the folder, which is removed next
     return tuple(found[name] for name in value_names)

@@ -19,6 +19,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.input_binding import call_arguments, input_names, wrong_structure
+from fx_onnx.program.reference_session import refused_opset
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, Sides
 from fx_onnx.program.verification.fx_origin import origin_of
 from fx_onnx.program.verification.kernel_limits import cache_limits
@@ -162,6 +163,7 @@ class _Verifier:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Verification:
         """Compares the given arguments, then those of other sizes, and looks for the cause of a difference."""
+        self.skipped += filter(None, [refused_opset(self.program.model) if self.sides.provider is None else ""])
         resizer = self._resizer(args, kwargs, other_sizes)
         if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
             args, kwargs = resizer.arguments(fitted)

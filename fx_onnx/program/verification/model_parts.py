@@ -21,7 +21,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.passes.traversal import all_nodes
-from fx_onnx.program.session import loadable, new_session, run_session
+from fx_onnx.program.session import load, run_session
 
 __all__ = ["GIVEN", "ModelParts", "Part", "value_bytes"]
 
@@ -125,7 +125,7 @@ class ModelParts:
         model = self.extract(parts)
         inputs = {str(value.name): _as_input(value, values) for value in model.graph.inputs}
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            session = new_session(loadable(model, Path(folder)), self._provider)
+            session = load(model, Path(folder), self._provider)
             results = run_session(session, inputs)
             del session  # it maps a file in the folder, which is removed next
         return list(results)

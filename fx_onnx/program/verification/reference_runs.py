@@ -28,8 +28,7 @@ from fx_onnx.program.input_binding import bind, wrong_structure
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.session import (
     flatten_outputs,
-    loadable,
-    new_session,
+    load,
     refuse_fallback,
     run_session,
 )
@@ -167,7 +166,7 @@ def onnx_runner(
     refuse_fallback(program.model)
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # the session may map a file in it
     with explain_runtime_errors(program.model, getattr(program, "_origins", None)):
-        session = new_session(loadable(program.model, Path(folder.name)), provider, optimized=optimized)
+        session = load(program.model, Path(folder.name), provider, optimized=optimized)
 
     def run(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         inputs = bind(program.model.graph, program.exported_program, args, kwargs)
