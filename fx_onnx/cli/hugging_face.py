@@ -58,14 +58,14 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
         model = load_weights(_model_class(transformers, config, task), folder, config)
         source = None if with_past else _source(model)
     if source is None:
-        from fx_onnx.capture.text_generation import text_generation_arguments
+        from fx_onnx.capture.text_generation import takes_padding, text_generation_arguments
 
         if not model.can_generate():
             raise ArgumentError(
                 f"--with-past is for text generation, but {type(model).__name__} generates no text.",
                 id=MessageId.MODEL_SOURCE,
             )
-        arguments = text_generation_arguments(model, full_cache=full_cache)
+        arguments = text_generation_arguments(model, padding=takes_padding(model), full_cache=full_cache)
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
     return source
 
