@@ -4,8 +4,11 @@
     python -m benchmarks.genai [--families llama qwen3] [--tokens 64] [--target onnxruntime-genai]
 
 Each family is a small model with random weights. It generates for one prompt, and for a batch of two prompts of
-different lengths, which onnxruntime-genai pads on the right and transformers on the left. A cell has the number of
-equal tokens, and of all tokens of transformers up to the end of the text.
+different lengths, which onnxruntime-genai pads on the right and transformers on the left. The prompts of a recurrent
+model have equal lengths. A cell has the number of equal tokens, and of all tokens of transformers up to the end of the
+text.
+
+    python -m benchmarks.genai --families mamba2 qwen3_5_text lfm2
 """
 
 import argparse
@@ -19,9 +22,11 @@ from typing import Any
 import numpy as np
 import onnxruntime_genai
 import torch
+import transformers
 
 import fx_onnx
-from tests.models.decoders import PADDING, decoder
+from benchmarks.recurrences import TYPES, WITHOUT_MASK, build
+from tests.models.decoders import BOS, END, PADDING, decoder
 
 FAMILIES = [
     *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "granite"),
@@ -33,6 +38,7 @@ FAMILIES = [
 ]
 SINGLE = [[*range(20, 33)]]
 BATCH = [[*range(20, 33)], [*range(50, 57)]]
+EQUAL_BATCH = [[*range(20, 33)], [*range(50, 63)]]
 
 
 def generated(folder: Path, prompts: list[list[int]], count: int) -> list[list[int]]:
@@ -72,10 +78,24 @@ def equal(found: list[list[int]], wanted: list[list[int]]) -> str:
     return ", ".join(counts)
 
 
+def recurrent(family: str) -> Any:
+    """Returns a recurrent model whose texts do not end, because the logit of the end is 0."""
+    model: Any = build(family)
+    tokens = {"bos_token_id": BOS, "eos_token_id": END, "pad_token_id": PADDING}
+    for name, value in tokens.items():
+        setattr(model.config, name, value)
+    model.generation_config = transformers.GenerationConfig(**tokens, max_length=256)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[END] = 0
+    return model
+
+
 def row(family: str, count: int, target: str | None) -> str:
     """Exports one model and compares its texts."""
-    model = decoder(family)
-    arguments = fx_onnx.text_generation_arguments(model, full_cache=True)
+    is_recurrent = family in TYPES
+    model = recurrent(family) if is_recurrent else decoder(family)
+    options = {"padding": family not in WITHOUT_MASK} if is_recurrent else {"full_cache": True}
+    arguments = fx_onnx.text_generation_arguments(model, **options)
     program = fx_onnx.export(model, **arguments, target=target, verbose=False)
     with tempfile.TemporaryDirectory() as folder:
         program.save_genai(folder, config=model.config, generation_config=model.generation_config)
@@ -83,7 +103,7 @@ def row(family: str, count: int, target: str | None) -> str:
         cells = ["one buffer" if content["search"]["past_present_share_buffer"] else "two buffers"]
         cells += [
             equal(generated(Path(folder), prompts, count), expected(model, prompts, count))
-            for prompts in (SINGLE, BATCH)
+            for prompts in (SINGLE, EQUAL_BATCH if is_recurrent else BATCH)
         ]
     return f"| {family} | {' | '.join(cells)} |"
 

@@ -87,7 +87,7 @@ def export(
         input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``. Names
             after those of the inputs are for the weights, in the order of the state_dict.
         output_names: names of the first graph outputs.
-        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For an
+        opset_version: the version of the default ONNX domain. Versions 18 to 28 are native. For an
             older version, down to 7, the finished model of opset 18 is rewritten.
         dynamo: False warns, because there is no TorchScript exporter, and makes ``TrainingMode.EVAL`` the default of
             ``training``, as for callers of that exporter.

@@ -71,25 +71,34 @@ def onnxruntime() -> None:
 
 
 def onnxruntime_oldest() -> None:
-    """Removes from the table of the CPU provider what the installed ONNX Runtime, an older one, does not compute."""
+    """Removes from the table of the CPU provider what the installed ONNX Runtime, an older one, does not compute.
+
+    What the operators of an opset that it does not load compute remains.
+    """
     import onnxruntime as runtime
 
     from fx_onnx.core.kernel_tables import ANY, DTYPES, kernel_table
+    from fx_onnx.program.reference_session import is_loaded
 
     table = kernel_table("onnxruntime")
     common: Kernels = defaultdict(list)
     names = {dtype.upper(): name for name, dtype in DTYPES.items()}
+    older, versions = defaultdict(list), operator_versions()
     for (operator, first, last), group in _kernels("CPU").items():
         for version in range(first, last + 1):
-            for old, row in itertools.product(group, table.kernels(operator, version)):
-                new = {
-                    variable: frozenset(names[dtype.name] for dtype in row.admitted[variable])
-                    for variable in row.admitted
-                }
-                both = {variable: old.get(variable, ANY) & new.get(variable, ANY) for variable in {**old, **new}}
-                common[operator, version, version].append(both)
-    versions = f"{runtime.__version__} to {table.version.rpartition(' ')[2]}"
-    write("onnxruntime", table.runtime, versions, table.source, _rows(common))
+            older[operator, version] += group
+    for operator, rows in table.rows.items():
+        for row in rows:
+            new = {
+                variable: frozenset(names[dtype.name] for dtype in dtypes) for variable, dtypes in row.admitted.items()
+            }
+            for version in range(row.first, (row.last or row.first) + 1):
+                newer = [new] * (version in versions.get(operator, ()))
+                for old in older[operator, version] if is_loaded(max(version, OLDEST_OPSET)) else newer:
+                    both = {variable: old.get(variable, ANY) & new.get(variable, ANY) for variable in {**old, **new}}
+                    common[operator, version, version].append(both)
+    described = f"{runtime.__version__} to {table.version.rpartition(' ')[2]}"
+    write("onnxruntime", table.runtime, described, table.source, _rows(common))
 
 
 def onnxruntime_cuda() -> None:

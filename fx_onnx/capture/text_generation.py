@@ -17,12 +17,16 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["text_generation_arguments"]
+__all__ = ["takes_padding", "text_generation_arguments"]
 
 _BATCH, _SEQUENCE, _PAST = 2, 6, 5
 """The sizes of the example; all of them are dynamic."""
 _POSITIONS_IGNORE_PAST = frozenset({"bamba"})
 """Model types of transformers whose forward counts positions from 0 whatever the past, unless it gets the positions."""
+_WITHOUT_PADDING = frozenset({"mamba", "falcon_mamba", "rwkv"})
+"""Model types of transformers whose forward ignores a mask, or takes one of the new tokens only."""
+_CACHES = ("cache_params", "state", "past_key_values")
+"""The parameters that take the past: of models without attention, of RWKV, and of all others."""
 _SHORTEST = _SEQUENCE + _PAST + 1
 """The smallest size of a cache of a fixed size. A full one would make the size of the example static."""
 
@@ -69,6 +73,8 @@ def text_generation_arguments(
     """
     _check_options(padding, cache, max_length, full_cache, logits_to_keep, single_token)
     parameters = _parameters(model, logits_to_keep)
+    if padding and not takes_padding(model):
+        raise _refused(model, "takes no mask of past and new tokens, so prompts cannot be padded; pass padding=False.")
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     ids = _example_tokens(model.config, 1 if single_token else _SEQUENCE, device)
     kwargs: dict[str, Any] = {"input_ids": ids}
@@ -80,14 +86,21 @@ def text_generation_arguments(
     if needs_positions and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = dict(shapes["input_ids"])
-    name = "cache_params" if "cache_params" in parameters else "past_key_values"  # models without attention
+    name = next(each for each in _CACHES if each in parameters)
     kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
+    if name == "state":
+        shapes[name] = [{0: "batch"}] * len(kwargs[name])
     if logits_to_keep:
         kwargs["logits_to_keep"], shapes["logits_to_keep"] = logits_to_keep, None
     if not getattr(model.config, "use_cache", True):
         kwargs["use_cache"], shapes["use_cache"] = True, None
     return {"kwargs": kwargs, "dynamic_shapes": shapes}
+
+
+def takes_padding(model: torch.nn.Module) -> bool:
+    """Returns whether the prompts of a batch may have different lengths, with ``attention_mask``."""
+    return getattr(getattr(model, "config", None), "model_type", None) not in _WITHOUT_PADDING
 
 
 def _check_options(
@@ -147,7 +160,7 @@ def _parameters(model: Any, logits_to_keep: int) -> set[str]:
         ArgumentError: the model is no decoder of transformers, or computes all logits.
     """
     parameters = set(inspect.signature(model.forward).parameters) if isinstance(model, torch.nn.Module) else set()
-    takes_past = {"input_ids", "attention_mask"} <= parameters and parameters & {"past_key_values", "cache_params"}
+    takes_past = {"input_ids", "attention_mask"} <= parameters and parameters & set(_CACHES)
     is_whole = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     if not takes_past or is_whole or not getattr(model, "can_generate", bool)():
         raise _refused(
@@ -180,9 +193,8 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     ids = _example_tokens(model.config, _PAST, tokens.device)
     is_training = model.training
     try:
-        cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
-            result = model.eval()(input_ids=ids, use_cache=True, **{name: cache})
+            result, cache = _prefill(model.eval(), name, full_cache, max_length, ids)
         linear = state_layers(cache)
         unread = unread_states(model, name, cache, tokens) if linear else []
         if tokens.shape[1] > 1 and scans_from_state(model.modules(), linear):
@@ -213,6 +225,22 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     return cache
 
 
+def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, ids: torch.Tensor) -> tuple[Any, Any]:
+    """Returns the results of a model for the first tokens, and the cache after them.
+
+    RWKV, and a model that refuses the cache of the library, create their own.
+    """
+    cache = None if name == "state" else _empty_cache(model, full_cache, max_length)
+    try:
+        result = model(input_ids=ids, use_cache=True, **{name: cache})
+    except ValueError:
+        if max_length is not None or full_cache:
+            raise
+        result = model(input_ids=ids, use_cache=True)
+        cache = None
+    return result, getattr(result, name, None) if cache is None else cache
+
+
 def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
     """Returns an empty cache, with ``max_length`` or ``full_cache`` one whose layers all keep all tokens.
 
@@ -241,7 +269,7 @@ def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
 
 def state_layers(cache: Any) -> list[Any]:
     """Returns the layers of a cache of transformers that hold a state instead of, or beside, keys and values."""
-    return [layer for layer in cache.layers if hasattr(layer, "conv_states")]
+    return [layer for layer in getattr(cache, "layers", ()) if hasattr(layer, "conv_states")]
 
 
 def unread_states(model: Any, name: str, cache: Any, ids: torch.Tensor) -> list[str]:

@@ -56,14 +56,14 @@ def _of_hugging_face(folder: Path, task: str | None, with_past: bool, full_cache
     name = named_class(config) if task is None else find_row(config, task, None)[1].auto
     model = load_model(folder, config, name)
     if with_past:
-        from fx_onnx.capture.text_generation import text_generation_arguments
+        from fx_onnx.capture.text_generation import takes_padding, text_generation_arguments
 
         if not model.can_generate():
             raise ArgumentError(
                 f"--with-past is for text generation, but {type(model).__name__} generates no text.",
                 id=MessageId.MODEL_SOURCE,
             )
-        arguments = text_generation_arguments(model, full_cache=full_cache)
+        arguments = text_generation_arguments(model, padding=takes_padding(model), full_cache=full_cache)
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
     from fx_onnx.pretrained.inputs import constants_of, example_inputs
 

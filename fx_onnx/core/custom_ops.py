@@ -166,19 +166,22 @@ def _selective_scan_sizes(
     return input.new_empty(input.shape), state.new_empty(state.shape)
 
 
-def _causal_conv1d(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _causal_conv1d(input: Tensor, weight: Tensor, bias: Tensor | None, past: Tensor | None) -> Tensor:
     """Returns the convolutions (batch, channel, token) of each channel with its weights.
 
     Args:
-        input: (batch, channel, k - 1 + token), the tokens after the last k - 1 ones of the past.
+        input: (batch, channel, token).
         weight: (channel, k).
         bias: (channel,), or None.
+        past: the k - 1 tokens before, or None for zeros.
     """
-    return torch.nn.functional.conv1d(input, weight.unsqueeze(1), bias, groups=weight.size(0))
+    before = weight.size(1) - 1
+    joined = torch.nn.functional.pad(input, (before, 0)) if past is None else torch.cat([past, input], -1)
+    return torch.nn.functional.conv1d(joined, weight.unsqueeze(1), bias, groups=weight.size(0))
 
 
-def _causal_conv1d_sizes(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return input.new_empty(*input.shape[:2], input.size(2) - weight.size(1) + 1)
+def _causal_conv1d_sizes(input: Tensor, weight: Tensor, bias: Tensor | None, past: Tensor | None) -> Tensor:
+    return input.new_empty(input.shape)
 
 
 def _rwkv(
@@ -245,7 +248,11 @@ _SCHEMAS = (
         _selective_scan,
         _selective_scan_sizes,
     ),
-    ("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor", _causal_conv1d, _causal_conv1d_sizes),
+    (
+        "causal_conv1d(Tensor input, Tensor weight, Tensor? bias, Tensor? past) -> Tensor",
+        _causal_conv1d,
+        _causal_conv1d_sizes,
+    ),
     (
         "rwkv(Tensor decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
         "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)",

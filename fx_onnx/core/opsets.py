@@ -6,7 +6,7 @@ from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 
-MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET = 18, 26
+MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET = 18, 28
 """The first and the last native opset: the versions to which ATen operators are translated directly."""
 DEFAULT_OPSET = 20
 OLDEST_OPSET = 7
@@ -19,7 +19,7 @@ OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS = 9
 # Source: the table in ONNX's Versioning document.
 _IR_VERSIONS = {
     7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
-    19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13,
+    19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13, 27: 13, 28: 14,
 }  # fmt: skip
 
 

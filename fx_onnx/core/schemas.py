@@ -116,7 +116,7 @@ def missing_operator(name: str, opset: int) -> str:
 
 
 # The opset in which the meaning of an operator changed. All other changes since opset 18 only add element types,
-# attributes or inputs.
+# attributes or inputs, or define what was undefined; ReduceLogSum and ReduceLogSumExp lose the integers at opset 28.
 _CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
 
 

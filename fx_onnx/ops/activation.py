@@ -113,8 +113,12 @@ def _is_float32(self: torch.Tensor) -> bool:
 
 
 @translates(aten.celu.default, supports=_is_float32)
+@translates(aten.celu.default, since=28)
 def aten_celu(op: Emitter, self: Value, alpha: float = 1.0) -> Value:
-    """Emits Celu: max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX defines it for float32 only."""
+    """Emits Celu: max(0, self) + min(0, alpha * (exp(self / alpha) - 1)).
+
+    Below opset 28, ONNX defines it for float32 only.
+    """
     return op.Celu(self, alpha=float(alpha))
 
 

@@ -158,9 +158,13 @@ def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
     return op.Mod(first, second, fmod=1)
 
 
-@translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, supports=_are_integers)
+_REMAINDERS = aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor
+
+
+@translates(*_REMAINDERS, supports=_are_integers)
+@translates(*_REMAINDERS, since=28)
 def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
-    """Emits Mod: the Python remainder, which has the sign of other. ONNX defines it for integers only."""
+    """Emits Mod: the Python remainder, which has the sign of other. Below opset 28, it admits integers only."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Mod(first, second)
 

@@ -75,14 +75,17 @@ _UNSIGNED = {
 }
 
 
+_FLOATS_DO_NOT_SHIFT = "ONNX cannot shift floating-point numbers; cast them to integers."
+
+
 def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value:
     """Emits BitShift; counts outside the width give zero.
 
-    ONNX BitShift admits unsigned integers only, and leaves the result undefined if all bits are shifted out.
+    Below opset 28, BitShift admits unsigned integers only, and leaves the result undefined if all bits are shifted out.
     """
     dtype = value.dtype
     if dtype is None or not dtypes.is_integer(dtype):
-        raise NotImplementedError("ONNX cannot shift floating-point numbers; cast them to integers.")
+        raise NotImplementedError(_FLOATS_DO_NOT_SHIFT)
     unsigned = _UNSIGNED.get(dtype, dtype)
     bits, source = dtype.bitwidth, op.cast(value, unsigned)
     if isinstance(count, int) and 0 <= count < bits:
@@ -96,19 +99,23 @@ def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value
     return op.Where(outside, op.cast(0, dtype), shifted)
 
 
-@translates(
+_LEFT = (
     aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor,
     aten.__lshift__.Tensor, aten.__lshift__.Scalar,
 )  # fmt: skip
+_RIGHT = (
+    aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor,
+    aten.__rshift__.Tensor, aten.__rshift__.Scalar,
+)  # fmt: skip
+
+
+@translates(*_LEFT)
 def aten_bitwise_left_shift(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits BitShift to the left."""
     return _shifted(op, op.cast(self, op.out_dtype), other, "LEFT")
 
 
-@translates(
-    aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor,
-    aten.__rshift__.Tensor, aten.__rshift__.Scalar,
-)  # fmt: skip
+@translates(*_RIGHT)
 def aten_bitwise_right_shift(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits BitShift to the right, filled with the sign.
 
@@ -119,3 +126,18 @@ def aten_bitwise_right_shift(op: Emitter, self: Operand, other: Operand) -> Valu
         return _shifted(op, value, other, "RIGHT")
     sign = op.Where(op.Less(value, 0), op.cast(-1, value.dtype), op.cast(0, value.dtype))
     return op.BitwiseXor(_shifted(op, op.BitwiseXor(value, sign), other, "RIGHT"), sign)
+
+
+def _shift(direction: str) -> Callable[[Emitter, Operand, Operand], Value]:
+    def aten_shift(op: Emitter, self: Operand, other: Operand) -> Value:
+        """Emits BitShift, which from opset 28 is defined for signed integers and for all counts, as in torch."""
+        if not dtypes.is_integer(op.out_dtype):
+            raise NotImplementedError(_FLOATS_DO_NOT_SHIFT)
+        result: Value = op.BitShift(op.cast(self, op.out_dtype), op.cast(other, op.out_dtype), direction=direction)
+        return result
+
+    return aten_shift
+
+
+for _direction, _overloads in (("LEFT", _LEFT), ("RIGHT", _RIGHT)):
+    translates(*_overloads, since=28)(_shift(_direction))

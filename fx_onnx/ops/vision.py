@@ -27,6 +27,13 @@ def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     return result
 
 
+@translates(aten.pixel_unshuffle.default, since=28, supports=_is_image_batch)
+def aten_pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
+    """Emits SpaceToDepth, which has torch's order from opset 28: (N, C, H r, W r) → (N, C r r, H, W)."""
+    result: Value = op.SpaceToDepth(self, blocksize=downscale_factor, mode="CRD")
+    return result
+
+
 def _is_2d(input: Tensor) -> bool:
     return input.dim() == 4
 

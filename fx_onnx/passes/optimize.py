@@ -18,7 +18,7 @@ from fx_onnx.passes.cleanup.expands import EliminateExpands
 from fx_onnx.passes.cleanup.identities import eliminate_identities, eliminate_softmax_shifts, merge_casts
 from fx_onnx.passes.cleanup.shapes import SplitSelects, eliminate_index_grids, merge_reshapes, merge_transposes
 from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
-from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
+from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swiglu, fuse_swish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
@@ -61,6 +61,7 @@ PASSES: tuple[Pass, ...] = (
     fuse_rms_norm,
     fuse_gelu,
     fuse_swish,
+    fuse_swiglu,
     FuseRotaryEmbedding(),
     FuseSplitRotary(),
     FusePartialRotary(),

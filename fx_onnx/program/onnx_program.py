@@ -19,13 +19,14 @@ from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import Finding, MessageId
-from fx_onnx.core.weights import Weight, as_torch, tied_names
+from fx_onnx.core.weights import tied_names
 from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.model_changes import rename_dims, replace_weights
+from fx_onnx.program.reference_session import ReferenceSession
 from fx_onnx.program.report.facts import Facts, ModelSummary, gather, gather_head
 from fx_onnx.program.report.graph_facts import describe
 from fx_onnx.program.report.html_report import head
@@ -237,13 +238,9 @@ class ONNXProgram:
 
         The evaluator is implemented in Python and slow. Arguments and results are those of a call.
         """
-        from onnx.reference import ReferenceEvaluator
-
         refuse_fallback(self._model)
-        inputs = bind(self._model.graph, self.exported_program, args, kwargs)
-        arrays = {name: Weight(tensor).numpy() for name, tensor in inputs.items()}
-        results = ReferenceEvaluator(self.model_proto).run(None, arrays)
-        return tuple(as_torch(ir.Tensor(np.asarray(result))) for result in results)
+        save.require_data(self._model)
+        return ReferenceSession(self._model).run(bind(self._model.graph, self.exported_program, args, kwargs))
 
     def compute_values(
         self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
@@ -24,13 +26,16 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.core.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
+from fx_onnx.program.reference_session import ReferenceSession, reason_not_run
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 
 if TYPE_CHECKING:
@@ -41,12 +46,17 @@ __all__ = [
     "compute_values",
     "explain_runtime_errors",
     "flatten_outputs",
+    "is_loaded",
     "new_session",
     "refuse_fallback",
+    "refused_opset",
     "restore_structure",
     "run_session",
 ]
 
+
+Session: TypeAlias = "onnxruntime.InferenceSession | ReferenceSession"
+"""What runs a model."""
 
 _FROM_FILE_BYTES = 16 * 1024**2
 """Above this size of the weights a session is loaded from a temporary file, which ONNX Runtime maps.
@@ -94,6 +104,9 @@ def new_session(
 class LoadedModel:
     """A model that ONNX Runtime has loaded: from bytes, or from a temporary file if its weights are large.
 
+    If the installed ONNX Runtime does not load the opset, the reference evaluator runs the model, and a warning says
+    so. With a provider, ONNX Runtime runs the model or fails.
+
     As a context manager it releases the session and the file at the end.
     """
 
@@ -117,7 +130,8 @@ class LoadedModel:
 
         Raises:
             ArgumentError: this ONNX Runtime does not have the provider, or the model calls operators of torch.
-            OnnxExporterError: ONNX Runtime cannot load the model.
+            OnnxExporterError: ONNX Runtime cannot load the model, or does not load the opset, and the evaluator
+                cannot run the model.
         """
         if start is None:
             refuse_fallback(model)
@@ -127,6 +141,11 @@ class LoadedModel:
         if self._folder is not None:
             weakref.finalize(self, self._folder.cleanup)
         with explain_runtime_errors(model, origins) if start is None else nullcontext():
+            self._session: Session
+            if start is None and provider is None and (refused := refused_opset(model)):
+                warn(refused, MessageId.RUNTIME)
+                self._session = ReferenceSession(model)
+                return
             source = _loadable(model, Path(self._folder.name) if self._folder is not None else None)
             self._session = new_session(source, provider, optimized=optimized) if start is None else start(source)
 
@@ -176,19 +195,57 @@ def refuse_fallback(model: ir.Model) -> None:
         )
 
 
+@functools.cache
+def is_loaded(opset: int) -> bool:
+    """Returns whether the installed ONNX Runtime loads a model of an opset, which a model of one node tells."""
+    import onnxruntime
+
+    header = f'<ir_version: {ir_version(opset)}, opset_import: ["" : {opset}]>'
+    proto = onnx.parser.parse_model(f"{header} probe (float[1] x) => (float[1] y) {{ y = Identity(x) }}")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with suppress(OnnxExporterError), explain_runtime_errors(ir.serde.deserialize_model(proto)):
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return True
+    return False
+
+
+def refused_opset(model: ir.Model) -> str:
+    """Returns a sentence if the installed ONNX Runtime does not load the opset of a model; empty if it does.
+
+    Raises:
+        OnnxExporterError: it does not, and the reference evaluator computes a node of the model wrongly.
+    """
+    import onnxruntime
+
+    opset = model.graph.opset_imports.get("")
+    if opset is None or is_loaded(opset):
+        return ""
+    refused = f"ONNX Runtime {onnxruntime.__version__} does not load opset {opset}"
+    for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
+        if reason := reason_not_run(node, model):
+            raise OnnxExporterError(
+                f"{refused}, and onnx's reference evaluator cannot run {node.op_type} ({node.name}): {reason}.",
+                id=MessageId.RUNTIME,
+            )
+    return f"{refused}, so onnx's reference evaluator computes the results."
+
+
 # ONNX Runtime
 
 
-def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def run_session(session: Session, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a session and returns all outputs as new CPU tensors.
 
     Args:
-        session: an ONNX Runtime session.
+        session: what ``load`` or ``new_session`` returned.
         inputs: input name → a tensor with the dtype and shape of the input. Strides and device are arbitrary.
 
     Raises:
         OnnxExporterError: an output is not a tensor.
     """
+    if isinstance(session, ReferenceSession):
+        return session.run(inputs)
     import onnxruntime
 
     options = onnxruntime.RunOptions()

@@ -18,6 +18,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.input_binding import call_arguments, user_leaves
+from fx_onnx.program.session import refused_opset
 from fx_onnx.program.verification.diagnosis import Diagnosis
 from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
@@ -153,6 +154,7 @@ class _Verifier:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Verification:
         """Compares the given arguments, then those of other sizes, and looks for the cause of a difference."""
+        self.skipped += filter(None, [refused_opset(self.program.model) if self.sides.provider is None else ""])
         resizer = self._resizer(args, kwargs, other_sizes)
         if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
             args, kwargs = resizer.arguments(fitted)

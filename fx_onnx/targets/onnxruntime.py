@@ -12,7 +12,7 @@ __all__ = ["ACCURACY_LEVEL_4", "ROUNDING_NOTE", "TARGET"]
 
 TARGET = Target(
     name="onnxruntime",
-    versions="ONNX Runtime 1.29 to 1.31, CPU provider",
+    versions="ONNX Runtime 1.29 to 1.32, CPU provider",
     executed=True,
     table="onnxruntime",
     expands_functions=True,

@@ -15,13 +15,15 @@ __all__ = ["ACCURACY_LEVEL_4", "TARGET"]
 
 _CACHES = "past_key_values", "cache_params"
 """The parameters of transformers' models that take a cache; the inputs are named after them."""
+_PARTS = {"key", "value", "conv_states", "recurrent_states", "linear_cache"}
+"""What onnxruntime-genai keeps of a layer: keys and values, and the states of layers without attention."""
 
 
 def _check_cache(model: ir.Model) -> None:
-    """Warns of a cache with other inputs than keys and values: counters of tokens, or states of linear attention."""
+    """Warns of a cache with other inputs: counters of tokens, or the keys of indexers."""
     names = [str(value.name) for value in model.graph.inputs if not value.is_initializer()]
     parts = {name: name.split(".") for name in names}
-    others = [name for name in names if parts[name][0] in _CACHES and parts[name][-1] not in ("key", "value")]
+    others = [name for name in names if parts[name][0] in _CACHES and not _PARTS & set(parts[name])]
     if not others:
         return
     if others[0].endswith(".cumulative_length"):

@@ -24,7 +24,7 @@ _Tensor = ir.TensorProtocol | np.ndarray[Any, Any]
 
 
 class OperatorMethods:
-    """A method for each operator of opsets 18 to 26, with the signature of the newest opset.
+    """A method for each operator of opsets 18 to 28, with the signature of the newest opset.
 
     Inputs come first and attributes are keywords; an input or an attribute that is None is left out. ``outputs`` asks
     for optional or variadic outputs by their total number.
@@ -192,6 +192,12 @@ class OperatorMethods:
             """The operator casts the elements of a given input tensor (the first input) to the same data type as the
             elements of the second input tensor.
             """
+
+        def CausalConvWithState(
+            self, input: Input, weight: Input, bias: Input | None = None, past_state: Input | None = None, *,
+            activation: str | None = "none",
+        ) -> tuple[Value, Value]:
+            """Stateful causal 1D depthwise convolution."""
 
         def Ceil(self, X: Input) -> Value:
             """Ceil takes one input data (Tensor<T>) and produces one output data (Tensor<T>) where the ceil is, y =
@@ -607,6 +613,13 @@ class OperatorMethods:
             input tensors `A` and `B` (with Numpy-style broadcasting support).
             """
 
+        def LinearAttention(
+            self, query: Input, key: Input, value: Input, past_state: Input | None = None, decay: Input | None = None,
+            beta: Input | None = None, *, chunk_size: _Int | None = 64, kv_num_heads: _Int, q_num_heads: _Int,
+            scale: _Float | None = 0, update_rule: str | None = "gated_delta",
+        ) -> tuple[Value, Value]:
+            """Unified linear attention operator for autoregressive decoding (T=1) and prefill (T>1)."""
+
         def Log(self, input: Input) -> Value:
             """Calculates the natural log of the given input tensor, element-wise."""
 
@@ -900,7 +913,7 @@ class OperatorMethods:
         ) -> Value:
             """Generate a tensor with random values drawn from a uniform distribution."""
 
-        def Range(self, start: Input, limit: Input, delta: Input) -> Value:
+        def Range(self, start: Input, limit: Input, delta: Input, *, stash_type: _Int | None = 1) -> Value:
             """Generate a tensor containing a sequence of numbers that begin at `start` and extends by increments of
             `delta` up to `limit` (exclusive).
             """
@@ -1185,7 +1198,7 @@ class OperatorMethods:
         def Softsign(self, input: Input) -> Value:
             """Calculates the softsign (x/(1+|x|)) of the given input tensor element-wise."""
 
-        def SpaceToDepth(self, input: Input, *, blocksize: _Int) -> Value:
+        def SpaceToDepth(self, input: Input, *, blocksize: _Int, mode: str | None = "DCR") -> Value:
             """SpaceToDepth rearranges blocks of spatial data into depth."""
 
         @overload
@@ -1245,6 +1258,11 @@ class OperatorMethods:
 
         def Sum(self, *data_0: Input | None) -> Value:
             """Element-wise sum of each of the input tensors (with Numpy-style broadcasting support)."""
+
+        def SwiGLU(self, A: Input, B: Input, *, alpha: _Float | None = 1) -> Value:
+            """SwiGLU is a gated activation that takes two inputs, a gate `A` and a linear (value) input `B`, and
+            produces one output `Y`.
+            """
 
         def Swish(self, X: Input, *, alpha: _Float | None = 1) -> Value:
             """Swish function takes one input data (Tensor<T>) and produces one output data (Tensor<T>) of the same

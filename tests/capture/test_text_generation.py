@@ -13,6 +13,7 @@ from torch import Tensor
 
 import fx_onnx
 from fx_onnx.capture.text_generation import text_generation_arguments
+from tests.compare import assert_close
 from tests.models.decoders import decoder
 
 
@@ -102,7 +103,9 @@ def test_a_cache_that_the_config_turns_off_is_turned_on() -> None:
         (decoder("llama"), {"cache": "static", "max_length": 11}, "of at least 12, not 11"),
         (decoder("llama"), {"max_length": 64}, "max_length is the size of a static cache"),
         (decoder("bert-generation"), {}, "BertGenerationDecoder returns no cache; set config.is_decoder = True"),
-        (decoder("minimax"), {}, "MiniMaxForCausalLM does not run with a DynamicCache: MiniMax uses cache of its own"),
+        (decoder("minimax"), {"full_cache": True}, "does not run with a DynamicCache: MiniMax uses cache of its own"),
+        (decoder("mamba"), {}, "MambaForCausalLM takes no mask of past and new tokens"),
+        (decoder("rwkv"), {}, "RwkvForCausalLM takes no mask of past and new tokens"),
     ],
 )
 def test_wrong_arguments(model: Any, arguments: dict[str, Any], message: str) -> None:
@@ -284,3 +287,27 @@ def test_a_state_outside_of_the_cache_is_refused() -> None:
     model = transformers.RecurrentGemmaForCausalLM(config).eval()
     with pytest.raises(fx_onnx.ArgumentError, match="outside of its cache"):
         text_generation_arguments(model, padding=False, single_token=True)
+
+
+@pytest.mark.parametrize(("family", "options", "name"), [("rwkv", {"padding": False}, "state"), ("minimax", {}, None)])
+def test_a_cache_that_the_model_creates(family: str, options: dict[str, Any], name: str | None) -> None:
+    """RWKV has a list of states, and MiniMax a class of its own; zeros are the state before the first token."""
+    model = decoder(family)
+    arguments = text_generation_arguments(model, **options)
+    cache = arguments["kwargs"][name or "past_key_values"]
+    assert type(cache).__name__ == ("list" if name else "MiniMaxCache")
+    program = fx_onnx.export(model, **arguments, verbose=False)
+    ids = torch.randint(3, 99, (1, 12))
+    inputs = list(program.model.graph.inputs)[1 if name else 3 :]
+    state = [torch.zeros([{"batch": 1, "past": 0}.get(str(dim), dim) for dim in each.shape]) for each in inputs]
+    if name:
+        state[4] -= 1e30  # the largest exponent so far
+    found, seen = [], 0
+    for step in ids.split([6, 1, 5], 1):
+        seen += step.shape[1]
+        tokens = [] if name else [torch.ones(1, seen, dtype=torch.int64), torch.arange(seen)[None, -step.shape[1] :]]
+        logits, *state = program(step, *tokens, *state)
+        state = state[: len(inputs)]
+        found.append(logits)
+    with torch.no_grad():
+        assert_close(torch.cat(found, 1), model(input_ids=ids).logits, 1e-4)

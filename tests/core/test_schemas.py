@@ -74,6 +74,23 @@ def test_every_operator_of_every_native_opset_is_readable(opset: int) -> None:
     assert all(parameter.name and parameter.type for schema in known for parameter in schema.inputs)
 
 
+CHANGED = {
+    27: "Range",
+    28: """BitShift Cast Celu Compress DepthToSpace DequantizeLinear Einsum Mod OneHot Optional OptionalGetElement
+    OptionalHasElement QuantizeLinear ReduceLogSum ReduceLogSumExp ReverseSequence SpaceToDepth Unique""",
+}
+"""The operators whose version is new in an opset, apart from new operators. Of those that translations emit, BitShift
+admits signed integers, Celu all floats and Mod a remainder of floats; SpaceToDepth has a mode; ReduceLogSum and
+ReduceLogSumExp admit no integers. The others admit more dtypes; Range computes those in float32."""
+
+
+@pytest.mark.parametrize("opset", range(27, MAXIMUM_OPSET + 1))
+def test_known_operators_changed(opset: int) -> None:
+    schemas = [each for each in onnx.defs.get_all_schemas_with_history() if not each.domain]
+    older = {each.name for each in schemas if each.since_version < opset}
+    assert {each.name for each in schemas if each.since_version == opset} & older == set(CHANGED[opset].split())
+
+
 def test_operators_whose_meaning_changed_are_refused() -> None:
     check_meaning("Relu", 18, 26)
     check_meaning("GridSample", 20, 22)

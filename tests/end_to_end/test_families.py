@@ -15,7 +15,7 @@ from tests.models.onnx_exporter import PATCHED, PLAIN, exported
 DOCUMENT = Path(__file__).parents[2] / "docs" / "families.md"
 SAMPLE = {
     *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "mixtral", "bart", "segformer", "bit", "detr"),
-    *("wav2vec2", "whisper", "siglip", "vipllava", "llama_cache", "gemma2_cache"),
+    *("wav2vec2", "whisper", "siglip", "vipllava", "llama_cache", "gemma2_cache", "lfm2", "mamba2", "olmo_hybrid"),
 }
 
 

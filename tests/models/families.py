@@ -71,16 +71,42 @@ class Family:
         return KINDS[self.kind].inputs(self, module, batch, sequence)
 
     def examples(self, module: nn.Module) -> list[dict[str, Any]]:
-        """Returns the inputs for the export and inputs of other sizes; with a cache also two steps of decoding."""
+        """Returns the inputs for the export and inputs of other sizes; with a cache also two steps of decoding.
+
+        A recurrent model also takes sequences beyond every chunk of its recurrence.
+        """
         batch = 2 if "batch" in self.static else 3
         sequence = self.sequences["sequence" not in self.static]
         sizes = [(2, self.sequences[0]), (batch, sequence), *([(1, 7), (2, 20)] if self.kind == "cache" else [])]
+        sizes += [(2, length) for length in (65, 129, 300)] if self.model_type in RECURRENT else []
         return [self.inputs(module, *each) for each in sizes]
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the requested dynamic dims, by argument."""
         return dynamic_shapes(self.kind, inputs, self.static)
 
+
+RECURRENT = frozenset(
+    [
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "granitemoehybrid",
+        "jamba",
+        "kimi_linear",
+        "lfm2",
+        "mamba",
+        "mamba2",
+        "minimax",
+        "nemotron_h",
+        "olmo_hybrid",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_next",
+        "rwkv",
+        "zamba2",
+    ]
+)
 
 # Families that need only a kind.
 _PLAIN = {

@@ -20,10 +20,11 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.program.session import is_loaded
 from tests.compare import assert_close
 
-OPSETS = (18, 20, 22, 23, 24, 26)
-"""The samples of an operator use these opsets in turn."""
+OPSETS = (18, 20, 22, 23, 24, 26, *([28] if is_loaded(28) else []))
+"""The samples of an operator use these opsets in turn. ONNX Runtime loads opset 28 from version 1.32 on."""
 
 DTYPES = (
     *(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool),

@@ -48,7 +48,7 @@ def test_rectifiers(case: Case) -> None:
         Case(aten.elu.default, f32(9, values=SPECIAL), 0.5, emits=["Elu"]),
         Case(aten.elu.default, f32(9, values=SPECIAL), 0.5, 2.0, 3.0),
         Case(aten.celu.default, f32(2, 3), 0.5, emits=["Celu"]),
-        Case(aten.celu.default, f64(2, 3), 0.5),
+        Case(aten.celu.default, f64(2, 3), 0.5, emits=["Celu"]),
         Case(aten.softplus.default, f32(9, values=SPECIAL), emits=["Softplus"]),
         Case(aten.softplus.default, f32(2, 3), 2.0, emits=["Mul", "Softplus", "Div"]),
         Case(aten.softplus.default, f32(2, 3), 2.0, 1.0),

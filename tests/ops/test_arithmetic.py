@@ -77,9 +77,10 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.fmod.Scalar, i32(6, values=INTEGERS), -4, emits=["Mod"]),
         Case(aten.remainder.Scalar, i64(6, values=LARGE), 10**9, emits=["Mod"]),
         Case(aten.remainder.Tensor, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), emits=["Mod"]),
-        Case(aten.remainder.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
-        Case(aten.remainder.Scalar, f32(2, 3), 0.7, emits=["Mod", "Less", "Add", "Where"]),
-        Case(aten.remainder.Scalar, f32(2, 3), -0.7, emits=["Mod", "Greater", "Add", "Where"]),
+        Case(aten.remainder.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
+        Case(aten.remainder.Tensor, f16(7, values=QUOTIENTS), f16(7, values=DIVISORS)),
+        Case(aten.remainder.Scalar, f32(2, 3), 0.7, emits=["Mod", "Less", "Add", "Where"], opsets=[27]),
+        Case(aten.remainder.Scalar, f32(2, 3), -0.7, emits=["Mod", "Greater", "Add", "Where"], opsets=[20]),
         Case(aten.remainder.Scalar_Tensor, 5, f32(2, 3)),
     ]
 )  # fmt: skip

@@ -38,12 +38,13 @@ def attention(tokens: int, by_channel: bool, beta: bool, equal_keys: bool = Fals
 
 @pytest.mark.parametrize("beta", [True, False], ids=["delta", "gated"])
 @pytest.mark.parametrize("by_channel", [True, False], ids=["channels", "heads"])
-@pytest.mark.parametrize("opset", [18, 20])
+@pytest.mark.parametrize("opset", [18, 20, 27])
 def test_linear_attention(by_channel: bool, beta: bool, opset: int) -> None:
     module, example = Call(OPERATORS.linear_attention, 0.5).eval(), attention(6, by_channel, beta)
     shapes = [None if each is None else {0: "batch", 1: "token"} for each in example[:5]]
     program = fx_onnx.export(module, example, dynamic_shapes=((*shapes, {0: "batch"}),), opset_version=opset)
-    for tokens in (1, 2, 16, 17, 31, 32, 33, 64, 65, 129, 300):
+    assert ("LinearAttention" in [node.op_type for node in program.model.graph]) == (opset == 27)
+    for tokens in (1, 2, 16, 17, 31, 32, 33, 64, 65, 129, 300) if opset < 27 else (1, 33):
         given = attention(tokens, by_channel, beta, equal_keys=tokens == 65)
         assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
 
@@ -77,18 +78,26 @@ def test_the_runtime_has_a_linear_attention(by_channel: bool, beta: bool) -> Non
 
 
 @pytest.mark.parametrize("bias", [torch.randn(6), None], ids=["bias", "no bias"])
-def test_causal_convolution(bias: Tensor | None) -> None:
+@pytest.mark.parametrize("past", [torch.randn(3, 6, 3), None], ids=["past", "no past"])
+@pytest.mark.parametrize(("opset", "operator"), [(20, "Conv"), (27, "CausalConvWithState")])
+def test_causal_convolution(bias: Tensor | None, past: Tensor | None, opset: int, operator: str) -> None:
     module, weight = Call(OPERATORS.causal_conv1d).eval(), torch.randn(6, 4)
-    shapes = (({0: "batch", 2: "length"}, None, None),)
-    program = fx_onnx.export(module, (torch.randn(2, 6, 9), weight, bias), dynamic_shapes=shapes)
-    for length in (4, 5, 40):
-        given = torch.randn(3, 6, length), weight, bias
+    shapes = (({0: "batch", 2: "length"}, None, None, None if past is None else {0: "batch"}),)
+    example = torch.randn(3, 6, 9), weight, bias, past
+    program = fx_onnx.export(module, example, dynamic_shapes=shapes, opset_version=opset)
+    assert operator in [node.op_type for node in program.model.graph.all_nodes()]
+    for length in (1, 2, 40):
+        given = torch.randn(3, 6, length), weight, bias, past
         assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
-    for length, operator in ((4, "ReduceSum"), (5, "Conv")):
-        given = torch.randn(2, 6, length), weight, bias
-        program = fx_onnx.export(module, given)
-        assert operator in [node.op_type for node in program.model.graph]
-        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+
+
+@pytest.mark.parametrize(("length", "operator"), [(1, "ReduceSum"), (2, "Conv")])
+def test_causal_convolution_of_a_static_length(length: int, operator: str) -> None:
+    module, given = Call(OPERATORS.causal_conv1d).eval(), (torch.randn(2, 6, length), torch.randn(6, 4), torch.randn(6))
+    past = torch.randn(2, 6, 3)
+    program = fx_onnx.export(module, (*given, past))
+    assert operator in [node.op_type for node in program.model.graph]
+    assert_close(program(*given, past), module(*given, past), 1e-5)
 
 
 def scan(tokens: int) -> tuple[Tensor, ...]:

@@ -11,7 +11,10 @@ aten = torch.ops.aten
     [
         Case(aten.pixel_shuffle.default, f32(2, 8, 3, 4, fixed=True), 2, emits=["DepthToSpace"]),
         Case(aten.pixel_shuffle.default, f32(8, 3, 4), 2, emits=["Reshape", "Transpose", "Reshape"], dynamic=False),
-        Case(aten.pixel_unshuffle.default, f32(2, 3, 4, 6, fixed=True), 2, emits=["Reshape", "Transpose", "Reshape"]),
+        Case(aten.pixel_unshuffle.default, f32(2, 3, 4, 6, fixed=True), 2, emits=["SpaceToDepth"]),
+        Case(
+            aten.pixel_unshuffle.default, f32(3, 4, 6, fixed=True), 2, emits=["Reshape", "Transpose", "Reshape"]
+        ),
         Case(aten.channel_shuffle.default, f32(2, 6, 4, 5, fixed=True), 3, emits=["Reshape", "Transpose", "Reshape"]),
         Case(aten.im2col.default, f32(2, 3, 7, 8), [2, 3], [1, 2], [1, 0], [2, 1]),
         Case(aten.im2col.default, f32(3, 7, 8), [2, 3], [1, 1], [0, 0], [1, 1]),

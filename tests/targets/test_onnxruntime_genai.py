@@ -124,7 +124,8 @@ def test_the_fast_target() -> None:
     [
         ("llama", {"cache": "static", "max_length": 16}, "past_key_values.0.cumulative_length"),
         ("gemma2", {}, "past_key_values.0.cumulative_length"),  # a layer with a window
-        ("mamba", {"padding": False, "single_token": True}, "cache_params.0.conv_states.0"),
+        ("glm_moe_dsa", {}, "past_key_values.0.indexer_keys"),
+        ("mamba", {"padding": False}, None),
         ("gemma2", {"full_cache": True}, None),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, silu, softplus
+from torch.nn.functional import silu, softplus
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch
@@ -192,8 +192,8 @@ def _lightning_attention(
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
-_NEW_TOKENS = "new_tokens"
-"""The attribute of the tensor that a cache returns: the number of tokens after those of the past."""
+_PARTS = "fx_onnx_parts"
+"""The attribute of the tensor that a cache returns: the tokens of the past, and the new ones."""
 
 
 def _causal_conv1d(
@@ -203,9 +203,10 @@ def _causal_conv1d(
 
     After the tokens of a past, it returns the results of the new tokens only, to which the callers slice them.
     """
-    past, new = weight.shape[-1] - 1, vars(hidden_states).get(_NEW_TOKENS)
-    inputs = pad(hidden_states, (past, 0)) if new is None else hidden_states[..., -(new + past) :]
-    results: Tensor = _operators.causal_conv1d(inputs.to(weight.dtype), weight, bias)
+    past, new = vars(hidden_states).get(_PARTS, (None, hidden_states))
+    if past is not None:
+        past = past[..., past.shape[-1] - weight.shape[-1] + 1 :].to(weight.dtype)
+    results: Tensor = _operators.causal_conv1d(new.to(weight.dtype), weight, bias, past)
     if activation is not None:
         results = sys.modules["transformers.activations"].ACT2FN[activation](results)
     return results.to(hidden_states.dtype)
@@ -215,9 +216,9 @@ def _causal_conv1d_update(
     hidden_states: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None
 ) -> Tensor:
     """Replaces ``causal_conv1d_update``, which takes one token and writes the state."""
-    joined = torch.cat([conv_state, hidden_states], dim=-1)
+    past, joined = conv_state.clone(), torch.cat([conv_state, hidden_states], dim=-1)
     conv_state.copy_(joined[..., -conv_state.shape[-1] :])
-    vars(joined)[_NEW_TOKENS] = hidden_states.shape[-1]
+    vars(joined)[_PARTS] = past, hidden_states
     return _causal_conv1d(joined, weight, bias, activation)
 
 
@@ -225,10 +226,10 @@ def _update_conv_state(original: Callable[..., Tensor]) -> Callable[..., Tensor]
     """Returns what replaces ``LinearAttentionLayer.update_conv_state``: it marks the tokens after a past."""
 
     def update(self: Any, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
-        has_past = self.has_previous_state[state_idx]
+        past = self.conv_states[state_idx].clone() if self.has_previous_state[state_idx] else None
         joined = original(self, conv_states, state_idx=state_idx, **kwargs)
-        if has_past:
-            vars(joined)[_NEW_TOKENS] = conv_states.shape[-1]
+        if past is not None:
+            vars(joined)[_PARTS] = past, conv_states
         return joined
 
     return update

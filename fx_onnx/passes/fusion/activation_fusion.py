@@ -12,7 +12,7 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import same_shape
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["fuse_gelu", "fuse_swish"]
+__all__ = ["fuse_gelu", "fuse_swiglu", "fuse_swish"]
 
 
 @rule(
@@ -39,3 +39,12 @@ def fuse_swish(f: NodeBuilder, node: ir.Node, x: Value, alpha: float) -> Result:
     if x.dtype == DataType.DOUBLE and float(np.float32(alpha)) != alpha:
         return f"alpha = {alpha} is not exact as a float32 attribute"
     return f.Swish(x, alpha=alpha) if same_shape(x, node.outputs[0]) else "the result has another shape than x"
+
+
+@rule("Swish(x, alpha=alpha) * y", since=28)
+def fuse_swiglu(f: NodeBuilder, x: Value, y: Value, alpha: float) -> Result:
+    """Swish(x, alpha) * y → SwiGLU(x, y, alpha).
+
+    Legal where x and y have equal shapes, because SwiGLU does not broadcast.
+    """
+    return f.SwiGLU(x, y, alpha=alpha) if same_shape(x, y) else "the shapes of the factors differ"

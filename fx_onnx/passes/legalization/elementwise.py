@@ -50,15 +50,16 @@ def legalize_half_softplus(f: NodeBuilder, x: Value) -> Result:
     return f.Cast(f.Softplus(f.Cast(x, to=int(DataType.FLOAT))), to=int(DataType.FLOAT16))
 
 
-@rule("Swish(x, alpha=alpha)", since=25)
-def legalize_swish(f: NodeBuilder, x: Value, alpha: float) -> Result:
-    """Swish(x, alpha) → x * Sigmoid(alpha * x).
+@rule("Swish(x, alpha=alpha)", "SwiGLU(x, y, alpha=alpha)", since=25)
+def legalize_swish(f: NodeBuilder, x: Value, y: Value | None, alpha: float) -> Result:
+    """Swish(x, alpha) → x * Sigmoid(alpha * x); SwiGLU(x, y, alpha) → x * Sigmoid(alpha * x) * y.
 
-    Legal because this is the definition of Swish. ONNX Runtime has no kernel for Swish. At opset 24 it inlines the
-    operator's function body; at opsets 25 and 26 (measured with ONNX Runtime 1.31.1) it does not, and the model does
-    not load.
+    Legal because these are the definitions. ONNX Runtime has no kernel for Swish and SwiGLU. At opset 24 it inlines the
+    function body of Swish; at opsets 25 to 28 (measured with ONNX Runtime 1.31.1 and 1.32.0) it does not, and the model
+    does not load.
     """
-    return f.Mul(x, f.Sigmoid(x if alpha == 1.0 else f.Mul(x, alpha)))
+    swish = f.Mul(x, f.Sigmoid(x if alpha == 1.0 else f.Mul(x, alpha)))
+    return swish if y is None else f.Mul(swish, y)
 
 
 @rule(

@@ -19,7 +19,7 @@ from fx_onnx.passes.legalization.network_layers import legalize_pads
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.products import legalize_matrix_times_vector
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.reductions import legalize_squares
+from fx_onnx.passes.legalization.reductions import legalize_log_sum_exp, legalize_squares
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.passes.traversal import all_graphs
 
@@ -37,11 +37,13 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     legalize_tanh_gelu,
     LegalizeLowestMasks(),
     InsertCasts(),
+    legalize_log_sum_exp,
     legalize_squares,
 )
 """All legalization passes in order.
 
-InsertCasts follows those that emit nodes that may need casts. legalize_squares needs the dtypes with the casts.
+InsertCasts follows those that emit nodes that may need casts. legalize_log_sum_exp and legalize_squares need the dtypes
+with the casts.
 """
 
 

@@ -1,14 +1,15 @@
-"""Finds the inputs and outputs of a decoder with a key-value cache: tokens, mask, positions, logits, past and present.
+"""Finds the inputs and outputs of a decoder with a cache: tokens, mask, positions, logits, past and present.
 
 The names are those of transformers: ``input_ids``, ``attention_mask``, ``position_ids`` and ``logits``. A tensor of the
-cache has any name with the number of its layer and the word "key" or "value", such as ``past_key_values.0.key``.
+cache has any name with the number of its layer and a word that tells its role, such as ``past_key_values.0.key`` and
+``past_key_values.1.conv_states.0``.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -27,8 +28,13 @@ _IN_PLACE = {"GroupQueryAttention": (3, 4), "TensorScatter": (0,)}
 """Operators that write new keys and values into the buffer of the past → the inputs that are the past."""
 
 
-_STATE = re.compile(r"\.(conv_states|recurrent_states|indexer_keys)\b")
-"""In the name of an input: what layers without attention, and the indexers of sparse attention, keep in a cache."""
+_INDEXER = re.compile(r"\.indexer_keys\b")
+"""In the name of an input: what the indexers of sparse attention keep in a cache."""
+_ROLES = {
+    "key": "key", "value": "value", "conv_state": "conv", "recurrent_state": "recurrent", "linear_cache": "recurrent",
+}  # fmt: skip
+"""The last word in the name of a tensor of the cache → its role, as onnxruntime-genai names it."""
+_RANKS = {"key": (4,), "value": (4,), "conv": (3,), "recurrent": (3, 4)}
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,14 @@ class DecoderInterface:
 
     Attributes:
         inputs: role (``input_ids``, ``attention_mask``, ``position_ids``) → the name of the input, which is the role.
-        past: the templates of the names of past keys and past values, with ``%d`` for the layer.
+        past: role (``key``, ``value``, ``conv``, ``recurrent``) → the template of the names of the past, with ``%d``
+            for the layer. Layers without attention have the states of a convolution and of a recurrence.
         present: the same for the outputs that are the past of the next step.
         logits: the name of the output of shape (batch, sequence or 1, vocabulary).
-        layers: the number of layers with keys and values.
+        layers: the number of layers, up to the last one with a cache.
         heads: the number of heads of keys and values in the first layer; onnxruntime-genai finds those of the others.
-        head_size: the size of a head in the first layer.
+            It is 1 without attention.
+        head_size: the size of a head in the first layer; 1 without attention.
         vocabulary: the number of logits of a token.
         capacity: the number of tokens in the cache if it has a fixed size, or None if it grows.
         writes_in_place: whether past and present may be one buffer, because each layer writes the new keys and values
@@ -50,11 +58,13 @@ class DecoderInterface:
         skips_padding: whether each layer writes them over the padding of the prompt, so that no padding lies within a
             sliding window.
         logits_length: the fixed number of tokens that have logits, or None if all have.
+        conv_layers: the layers with the state of a convolution.
+        conv_shape: the channels and the columns of the first of these states, or None.
     """
 
     inputs: tuple[str, ...]
-    past: tuple[str, str]
-    present: tuple[str, str]
+    past: dict[str, str]
+    present: dict[str, str]
     logits: str
     layers: int
     heads: int
@@ -64,10 +74,14 @@ class DecoderInterface:
     writes_in_place: bool
     skips_padding: bool
     logits_length: int | None
+    conv_layers: frozenset[int] = frozenset()
+    conv_shape: tuple[int, int] | None = None
 
     @property
     def needs_equal_prompts(self) -> str | None:
         """Tells why shorter prompts of a batch, which onnxruntime-genai pads on the right, would give wrong results."""
+        if {"conv", "recurrent"} & self.past.keys():
+            return "has layers with a state, which the padding of a prompt changes"
         missing = [name for name in ("attention_mask", "position_ids") if name not in self.inputs]
         if missing:
             return f"has no input {missing[0]}"
@@ -87,11 +101,14 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
     past, layers = _cache_templates(inputs.values(), "input")
     present, produced = _cache_templates(outputs.values(), "output")
     if layers != produced:
-        raise _unfit(f"it takes the cache of {layers} layers, but returns that of {produced}")
-    pasts = [inputs[template % layer] for layer in range(layers) for template in past]
-    presents = [outputs[template % layer] for layer in range(layers) for template in present]
+        raise _unfit(f"it takes the cache of {_counts(layers)}, but returns that of {_counts(produced)}")
+    places = sorted((layer, role) for role, numbers in layers.items() for layer in numbers)
+    pasts = [inputs[past[role] % layer] for layer, role in places]
+    presents = [outputs[present[role] % layer] for layer, role in places]
     tokens = _tokens(inputs)
-    heads, capacity, head_size = _cache_shape(pasts)
+    heads, capacity, head_size = _cache_shape(
+        [inputs[past[role] % layer] for layer, role in places if role in ("key", "value")]
+    )
     logits = _logits(graph.outputs)
     _, length, vocabulary = logits.shape or (None, None, None)
     if not isinstance(vocabulary, int):
@@ -102,7 +119,7 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
         past=past,
         present=present,
         logits=str(logits.name),
-        layers=layers,
+        layers=1 + max(layer for layer, _ in places),
         heads=heads,
         head_size=head_size,
         vocabulary=vocabulary,
@@ -110,6 +127,8 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
         writes_in_place=all(map(_is_written_in_place, pasts, presents)),
         skips_padding=all(map(_skips_padding, presents)),
         logits_length=length if isinstance(length, int) else None,
+        conv_layers=frozenset(layers.get("conv", ())),
+        conv_shape=_conv_shape([inputs[past[role] % layer] for layer, role in places if role == "conv"]),
     )
 
 
@@ -120,10 +139,8 @@ def _unfit(reason: str, *, how: str = f"; {_HOW}") -> ArgumentError:
 
 
 def _refuse_state(graph: ir.Graph, inputs: Iterable[str]) -> None:
-    if (name := next((name for name in inputs if _STATE.search(name)), None)) is not None:
-        raise _unfit(
-            f"the input {name!r} is a state without keys and values, which save_genai does not describe", how=""
-        )
+    if (name := next((name for name in inputs if _INDEXER.search(name)), None)) is not None:
+        raise _unfit(f"the input {name!r} is the cache of an indexer, which onnxruntime-genai does not have", how="")
     for value in graph.outputs:
         if value.metadata_props.get(metadata.OUTPUT_KIND) == "BUFFER_MUTATION":
             raise _unfit(f"it writes the buffer {str(value.name).removesuffix('_out')!r}, which would not be kept")
@@ -132,27 +149,38 @@ def _refuse_state(graph: ir.Graph, inputs: Iterable[str]) -> None:
 # ---------------------------------------------------------------- the cache
 
 
-def _cache_templates(values: Iterable[ir.Value], kind: str) -> tuple[tuple[str, str], int]:
-    """Returns the templates of the names of keys and values, and the number of layers."""
-    names = [str(v.name) for v in values if v.shape is not None and len(v.shape) == 4 and _is_floating(v)]
-    numbers: dict[str, set[int]] = defaultdict(set)
-    for name in names:
-        for number in re.finditer(r"\d+", name):
-            numbers[f"{name[: number.start()]}%d{name[number.end() :]}"].add(int(number.group()))
-    complete = {template: len(found) for template, found in numbers.items() if found == set(range(len(found)))}
-    layers = max(complete.values(), default=0)
-    found: dict[str, str] = {}
-    for template, count in complete.items():
-        is_key = template.rfind("key") > template.rfind("value")
-        if count == layers and ("key" in template or "value" in template):
-            found.setdefault("key" if is_key else "value", template)
-    if len(found) < 2:
+def _cache_templates(values: Iterable[ir.Value], kind: str) -> tuple[dict[str, str], dict[str, set[int]]]:
+    """Returns the template of the names of each role, and the numbers of the layers that have it.
+
+    The number of the layer is before the word of the role, if there is one; else after it. Of several numbers, it is
+    the one with the most values, or the last one.
+    """
+    numbers: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for value in values:
+        name = str(value.name)
+        word = max(_ROLES, key=name.rfind)
+        if word in name and _is_floating(value) and len(value.shape or ()) in _RANKS[_ROLES[word]]:
+            found_in = list(re.finditer(r"\d+", name))
+            before = [number for number in found_in if number.end() <= name.rfind(word)]
+            for number in reversed(before or found_in):
+                template = f"{name[: number.start()]}%d{name[number.end() :]}"
+                numbers[_ROLES[word]][template].add(int(number.group()))
+    found = {role: max(each, key=lambda template: len(each[template])) for role, each in sorted(numbers.items())}
+    layers = {role: numbers[role][template] for role, template in found.items()}
+    attention = layers.get("key", set()), layers.get("value", set())
+    if not found or attention[0] != attention[1]:
         raise _unfit(f"it has no {kind}s for keys and values whose names differ in the number of the layer only")
-    return (found["key"], found["value"]), layers
+    return found, layers
+
+
+def _counts(layers: Mapping[str, Collection[int]]) -> str:
+    return f"{len(set().union(*layers.values()))} layers"
 
 
 def _cache_shape(pasts: Sequence[ir.Value]) -> tuple[int, int | None, int]:
     """Returns heads, the fixed number of tokens or None, and the head size of the past (batch, heads, past, size)."""
+    if not pasts:
+        return 1, None, 1
     shapes = [tuple(str(dim) for dim in value.shape or ()) for value in pasts]
     lengths = {shape[2] for shape in shapes}
     if len(lengths) > 1:
@@ -166,6 +194,16 @@ def _cache_shape(pasts: Sequence[ir.Value]) -> tuple[int, int | None, int]:
     if not heads.isdigit() or not size.isdigit():
         raise _unfit(f"the number and the size of heads of {pasts[0].name!r} are not static")
     return int(heads), int(length) if length.isdigit() else None, int(size)
+
+
+def _conv_shape(pasts: Sequence[ir.Value]) -> tuple[int, int] | None:
+    """Returns the channels and the columns of the states of convolutions (batch, channels, columns)."""
+    shapes = [tuple(value.shape or ())[1:] for value in pasts]
+    if not shapes:
+        return None
+    if not all(isinstance(size, int) for size in shapes[0]):
+        raise _unfit(f"the sizes of {pasts[0].name!r} are not static")
+    return shapes[0]  # type: ignore[return-value]
 
 
 def _is_written_in_place(past: ir.Value, present: ir.Value) -> bool:

@@ -70,9 +70,9 @@ def genai_config(
     """
     length = interface.capacity or _context_length(values)
     inputs: dict[str, str] = {name: name for name in interface.inputs}
-    inputs["past_key_names"], inputs["past_value_names"] = interface.past
+    inputs |= {f"past_{role}_names": template for role, template in interface.past.items()}
     outputs = {"logits": interface.logits}
-    outputs["present_key_names"], outputs["present_value_names"] = interface.present
+    outputs |= {f"present_{role}_names": template for role, template in interface.present.items()}
     decoder = {
         "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
         "filename": filename,
@@ -85,8 +85,14 @@ def genai_config(
     }
     # The type "decoder" means that everything is in this file. The other types are the names of models that
     # onnxruntime-genai knows, and it refuses a name that it does not know.
+    kind = "decoder"
+    if interface.conv_shape is not None and "recurrent" not in interface.past:
+        # Only the type of LFM2 has states of convolutions without those of recurrences.
+        kind, (channels, columns) = "lfm2", interface.conv_shape
+        layers = ["conv" if layer in interface.conv_layers else "full_attention" for layer in range(interface.layers)]
+        decoder |= {"hidden_size": channels, "conv_cache_size": columns, "layer_types": layers}
     model = {
-        "type": "decoder",
+        "type": kind,
         "context_length": length,
         "vocab_size": interface.vocabulary,
         **_token_numbers(values),

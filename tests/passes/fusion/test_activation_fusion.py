@@ -1,9 +1,9 @@
-"""Fusion of Gelu and Swish."""
+"""Fusion of Gelu, Swish and SwiGLU."""
 
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
+from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swiglu, fuse_swish
 from tests.passes.checking import check, model, origins
 
 X = torch.cat([torch.randn(1, 12) * 3, torch.tensor([[0.0, -0.0, 40.0, -40.0] * 3])])
@@ -69,3 +69,12 @@ def test_no_swish_if_the_attribute_would_round_alpha() -> None:
         text = f"g (double[N] x) => (double[N] y) <double alpha = {{{number}}}> {{ a = Mul(alpha, x)\n"
         program = model(f"{text} s = Sigmoid(a)\n y = Mul(s, x) }}", opset=24)
         assert fuse_swish(program).modified is modified
+
+
+@pytest.mark.parametrize(("shape", "operators"), [("N,12", ["SwiGLU"]), ("1,12", ["Swish", "Mul"])])
+def test_swiglu(shape: str, operators: list[str]) -> None:
+    """SwiGLU does not broadcast."""
+    text = f"g (float[N,12] x, float[{shape}] z) => (float[N,12] y) {{ s = Swish<alpha=2.0>(x)\n y = Mul(z, s) }}"
+    z = torch.randn(2 if shape == "N,12" else 1, 12)
+    check(model(text, opset=28), fuse_swiglu, [X[:2], z], operators)
+    assert not fuse_swiglu(model(text, opset=27)).modified

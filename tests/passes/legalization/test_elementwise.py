@@ -71,6 +71,9 @@ def test_silu_matches_eager(opset: int, dtype: torch.dtype) -> None:
 def test_swish_keeps_alpha() -> None:
     swish = "g (float[2,3] x) => (float[2,3] y) { y = Swish<alpha=2.0>(x) }"
     check(model(swish, opset=24), legalize_swish, [torch.randn(2, 3)], ["Swish"])  # ONNX Runtime inlines this one
+    swiglu = "g (float[2,3] x, float[2,3] z) => (float[2,3] y) { y = SwiGLU<alpha=2.0>(x, z) }"
+    inputs = [torch.randn(2, 3), torch.randn(2, 3)]
+    check(model(swiglu, opset=28), legalize_swish, inputs, ["Mul", "Sigmoid", "Mul", "Mul"])
     legalized = legalize_swish(model(swish, opset=25)).model
     assert [node.op_type for node in legalized.graph] == ["Mul", "Sigmoid", "Mul"]
 

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.reductions import legalize_reductions, legalize_scatter_reductions, legalize_squares
+from fx_onnx.passes.legalization.reductions import (
+    legalize_log_sum_exp,
+    legalize_reductions,
+    legalize_scatter_reductions,
+    legalize_squares,
+)
+from fx_onnx.passes.rewriter import Pass
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 from tests.targets.exporting import exported, operators
@@ -34,10 +40,11 @@ def test_a_logarithm_of_a_sum() -> None:
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
-def test_exponentials_do_not_overflow(keepdims: int) -> None:
+@pytest.mark.parametrize(("opset", "legalize"), [(18, legalize_reductions), (28, legalize_log_sum_exp)])
+def test_exponentials_do_not_overflow(keepdims: int, opset: int, legalize: Pass) -> None:
     text = f"g (float[M,N] x) => (float[] y) <int64[1] a = {{1}}> {{ y = ReduceLogSumExp<keepdims={keepdims}>(x, a) }}"
     expected = ["ReduceMax", "Clip", "Sub", "Exp", "ReduceSum", "Log", "Add"] + ["ReduceMax"] * (not keepdims)
-    check(model(text, opset=18), legalize_reductions, [X], expected)
+    check(model(text, opset=opset), legalize, [X], expected)
 
 
 def test_infinity() -> None:

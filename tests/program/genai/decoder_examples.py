@@ -4,8 +4,8 @@ from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
 INTERFACE = DecoderInterface(
     inputs=("input_ids", "attention_mask"),
-    past=("past.%d.key", "past.%d.value"),
-    present=("present.%d.key", "present.%d.value"),
+    past={"key": "past.%d.key", "value": "past.%d.value"},
+    present={"key": "present.%d.key", "value": "present.%d.value"},
     logits="logits",
     layers=2,
     heads=2,

@@ -38,8 +38,8 @@ def test_names_with_other_numbers() -> None:
     past = "float[b,2,p,8] model_1.past_key_values.0.value, float[b,2,p,8] model_1.past_key_values.0.key"
     present = past.replace("value,", "value_out_1,").replace(".key", ".key_out_1")
     found = find_decoder_interface(model(f"{TOKENS}, {past}", f"float16[b,s,99] any, {present}"))
-    assert found.past == ("model_1.past_key_values.%d.key", "model_1.past_key_values.%d.value")
-    assert found.present == ("model_1.past_key_values.%d.key_out_1", "model_1.past_key_values.%d.value_out_1")
+    assert found.past == {role: f"model_1.past_key_values.%d.{role}" for role in ("key", "value")}
+    assert found.present == {role: f"model_1.past_key_values.%d.{role}_out_1" for role in ("key", "value")}
     assert found.logits == "any"
 
 
@@ -123,8 +123,8 @@ def test_a_model_that_does_not_fit(inputs: str, outputs: str, reason: str) -> No
     ("inputs", "reason"),
     [
         (PAST.replace("p,8", "p,4", 1), "keys and values have different numbers or sizes of heads. "),
-        (f"float[b,4,3] past.0.conv_states.0, {PAST}", "'past.0.conv_states.0' is a state without keys and values"),
-        (f"{PAST}, float[b,p,4] past.1.indexer_keys", "'past.1.indexer_keys' is a state without keys and values"),
+        (f"float[b,4,3] past.0.conv_states.0, {PAST}", "takes the cache of 2 layers, but returns that of 2"),
+        (f"{PAST}, float[b,p,4] past.1.indexer_keys", "'past.1.indexer_keys' is the cache of an indexer"),
     ],
 )
 def test_a_cache_that_does_not_fit(inputs: str, reason: str) -> None:
@@ -136,3 +136,31 @@ def test_layers_with_other_heads() -> None:
     past, present = (text.replace("2", "4", 1).replace("2", "4", 1).replace("8", "5", 2) for text in (PAST, PRESENT))
     found = find_decoder_interface(model(f"{TOKENS}, {past}", f"{LOGITS}, {present}"))
     assert (found.layers, found.heads, found.head_size) == (2, 4, 5)
+
+
+STATES = {
+    "lfm2": "float[b,6,3] past.0.conv_states.0, float[b,2,p,8] past.2.key, float[b,2,p,8] past.2.value",
+    "mamba": "float[b,6,4] past.0.conv_states.0, float[b,6,16] past.0.recurrent_states.0",
+    "minimax": "float[b,4,8,8] past.linear_cache.0, float[b,2,p,8] past.1.key, float[b,2,p,8] past.1.value",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "past", "layers"),
+    [
+        ("lfm2", {"conv": "past.%d.conv_states.0", "key": "past.%d.key", "value": "past.%d.value"}, 3),
+        ("mamba", {"conv": "past.%d.conv_states.0", "recurrent": "past.%d.recurrent_states.0"}, 1),
+        ("minimax", {"recurrent": "past.linear_cache.%d", "key": "past.%d.key", "value": "past.%d.value"}, 2),
+    ],
+)
+def test_layers_with_states(name: str, past: dict[str, str], layers: int) -> None:
+    present = STATES[name].replace("past", "present").replace(",p,", ",q,")
+    found = find_decoder_interface(model(f"{TOKENS}, {STATES[name]}", f"{LOGITS}, {present}"))
+    assert (found.past, found.layers, found.writes_in_place) == (past, layers, False)
+    assert found.needs_equal_prompts == "has layers with a state, which the padding of a prompt changes"
+
+
+def test_two_states_of_a_convolution_in_a_layer_are_refused() -> None:
+    past = f"{STATES['mamba']}, float[b,6,4] past.0.conv_states.1"
+    with pytest.raises(ArgumentError, match=r"gives no value to the input 'past\.0\.conv_states\.1'"):
+        find_decoder_interface(model(f"{TOKENS}, {past}", f"{LOGITS}, {past.replace('past', 'present')}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,3 +76,15 @@ def test_missing_values(values: dict[str, Any], message: str) -> None:
 def test_a_wrong_source() -> None:
     with pytest.raises(ArgumentError, match="must be configs of transformers or dicts, not 3"):
         settings(3)
+
+
+def test_states_of_convolutions_alone_need_the_type_of_lfm2() -> None:
+    values = {"max_position_embeddings": 64, "eos_token_id": 5, "hidden_size": 16}
+    states = {"conv": "past.%d.conv"}
+    for past, kind in ((states, "lfm2"), ({**states, "recurrent": "past.%d.recurrent"}, "decoder")):
+        hybrid = replace(INTERFACE, past=INTERFACE.past | past, conv_layers=frozenset({0}), conv_shape=(16, 3))
+        found = genai_config(hybrid, "m.onnx", values, shared_buffer=False)["model"]
+        assert found["type"] == kind
+        assert found["decoder"]["inputs"]["past_conv_names"] == "past.%d.conv"
+        assert found["decoder"].get("layer_types") == (["conv", "full_attention"] if kind == "lfm2" else None)
+        assert found["decoder"].get("conv_cache_size") == (3 if kind == "lfm2" else None)

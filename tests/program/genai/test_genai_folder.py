@@ -123,3 +123,15 @@ def test_windows_are_those_of_transformers(tmp_path: Path) -> None:
     exported(model).save_genai(tmp_path, config=model.config)
     prompt = [[*range(20, 33)]]
     assert texts(tmp_path, prompt, 77) == expected_texts(model, prompt, 77)
+
+
+@needs_genai
+@pytest.mark.parametrize("family", ["mamba2", "lfm2"])
+def test_texts_of_recurrent_models_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    """LFM2 has only the states of convolutions, beside attention."""
+    model = decoder(family, **({"layer_types": ["conv", "full_attention"]} if family == "lfm2" else {}))
+    program = fx_onnx.export(model, **fx_onnx.text_generation_arguments(model))
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="must have the same length, because the program has layers"):
+        program.save_genai(tmp_path, config=model.config, generation_config=model.generation_config)
+    prompt = [[*range(20, 33)]]
+    assert texts(tmp_path, prompt, 77) == expected_texts(model, prompt, 77)
