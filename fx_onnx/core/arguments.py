@@ -30,7 +30,8 @@ __all__ = [
     "unknown_keyword",
 ]
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SHOWN = 80
 """The most characters of a wrong argument that a message shows."""
