@@ -10,7 +10,6 @@ Weights are random, so that nothing is downloaded.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import warnings
@@ -22,118 +21,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-
-CALLS: dict[str, dict[str, Callable[[Path], None]]] = {}
-"""client → the call in words → a function of a folder, which raises an AssertionError if the numbers differ."""
-
-
-def call(client: str, text: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
-    """Registers a call of a client."""
-
-    def register(function: Callable[[Path], None]) -> Callable[[Path], None]:
-        CALLS.setdefault(client, {})[text] = function
-        return function
-
-    return register
-
-
-def assert_right(path: Path | str, inputs: Iterable[Tensor], want: Any, tolerance: float | None = None) -> None:
-    """Runs a file and compares its first outputs with the tensors of ``want``.
-
-    Raises:
-        AssertionError: a result differs.
-    """
-    import onnxruntime
-
-    from tests.compare import assert_close
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
-    got = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)})
-    wanted = [each for each in torch.utils._pytree.tree_leaves(want) if isinstance(each, Tensor)]
-    assert_close([torch.from_numpy(each) for each in got[: len(wanted)]], wanted, tolerance)
-
-
-def settle(model: nn.Module, *inputs: Tensor) -> None:
-    """Gives BatchNorm the statistics of a batch, so that a deep network with random weights has results near 1."""
-    model.train()
-    with torch.no_grad():
-        model(*inputs)
-    model.eval()
-
-
-# ---------------------------------------------------------------- ultralytics
-
-
-def _yolo(config: str, size: int = 320, **options: Any) -> Callable[[Path], None]:
-    def run(folder: Path) -> None:
-        os.environ.setdefault("YOLO_CONFIG_DIR", str(folder))
-        from ultralytics import YOLO
-
-        torch.manual_seed(0)
-        yolo = YOLO(config)
-        settle(yolo.model, torch.rand(4, 3, size, size))
-        os.chdir(folder)
-        path = yolo.export(format="onnx", imgsz=size, simplify=False, **options)
-        for shape in ((1, size, size), (2, size + 64, size - 64)) if options.get("dynamic") else ((1, size, size),):
-            image = torch.rand(shape[0], 3, *shape[1:])
-            with torch.no_grad():
-                want = yolo.model.eval()(image)
-            wanted = want[0] if isinstance(want, tuple) else want
-            # ultralytics converts the file to half precision itself, and keeps the dtypes of inputs and outputs.
-            assert_right(path, [image], wanted, tolerance=2e-2 if options.get("half") else None)
-
-    return run
-
-
-for _config in ("yolo11n.yaml", "yolov8n.yaml", "yolov8n-seg.yaml", "yolo26n.yaml"):
-    for _opset in (12, 18):
-        call("ultralytics", f'YOLO("{_config}").export(opset={_opset})')(_yolo(_config, opset=_opset))
-for _opset in (12, 18):
-    call("ultralytics", f'YOLO("yolo11n.yaml").export(opset={_opset}, dynamic=True)')(
-        _yolo("yolo11n.yaml", opset=_opset, dynamic=True)
-    )
-    call("ultralytics", f'YOLO("yolo11n.yaml").export(opset={_opset}, half=True)')(
-        _yolo("yolo11n.yaml", opset=_opset, half=True)
-    )
-
-
-# ---------------------------------------------------------------- timm
-
-
-def _timm(name: str, **options: Any) -> Callable[[Path], None]:
-    def run(folder: Path) -> None:
-        import timm
-        from timm.utils.onnx import onnx_export
-
-        torch.manual_seed(0)
-        model = timm.create_model(name, exportable=True)
-        size = model.default_cfg["input_size"]
-        settle(model, torch.rand(4, *size))
-        path = folder / "model.onnx"
-        # check_forward is timm's own comparison with ONNX Runtime.
-        onnx_export(model, str(path), batch_size=2, check=True, check_forward=True, **options)
-        image = torch.rand(3 if options.get("dynamic_size") else 2, *size)
-        with torch.no_grad():
-            assert_right(path, [image], model(image))
-
-    return run
-
-
-_TIMM: Mapping[str, Mapping[str, Any]] = {
-    "resnet18": {},
-    "mobilenetv3_small_100": {"opset": 12},
-    "efficientnet_b0": {"opset": 13, "dynamic_size": True},
-    "convnext_atto": {"opset": 17},
-    "vit_tiny_patch16_224": {"opset": 14, "keep_initializers": True},
-    "swin_tiny_patch4_window7_224": {"opset": 16},
-    "regnetx_002": {"aten_fallback": True},
-    "resnet10t": {"use_dynamo": True, "dynamic_size": True},
-}
-for _name, _options in _TIMM.items():
-    _given = "".join(f", {key}={value}" for key, value in _options.items())
-    call("timm", f'onnx_export(create_model("{_name}"){_given})')(_timm(_name, **_options))
-
+from benchmarks import client_vision  # noqa: F401  registers its calls
+from benchmarks.client_registry import CALLS, assert_right, call, settle
 
 # ---------------------------------------------------------------- segment-anything
 

@@ -35,6 +35,7 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "lightning": ["lightning"],
     "skorch": ["skorch"],
     "fastai": ["fastai"],
+    "segmentation-models-pytorch": ["segmentation-models-pytorch"],
     KEYWORDS: [],
 }
 """What is installed for each client; the first is the client itself."""

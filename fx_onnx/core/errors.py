@@ -32,7 +32,9 @@ class OnnxExporterError(_OnnxError):
     def __init__(self, message: str = "", *, id: MessageId | None = None) -> None:
         super().__init__(message)
         if OnnxExporterError.__bases__ == (_OnnxError,) and "torch.onnx" in sys.modules:
-            OnnxExporterError.__bases__ = (getattr(sys.modules["torch.onnx"], "OnnxExporterError", _OnnxError),)
+            base = getattr(sys.modules["torch.onnx"], "OnnxExporterError", _OnnxError)
+            if base is not OnnxExporterError:  # as while torch.onnx goes through fx_onnx
+                OnnxExporterError.__bases__ = (base,)
         if id is not None:
             self.id = id
 

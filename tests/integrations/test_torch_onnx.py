@@ -15,6 +15,7 @@ from torch import nn
 from torch.onnx import export as imported_before
 
 import fx_onnx
+from fx_onnx.core import errors
 
 X = torch.randn(2, 3)
 
@@ -98,6 +99,15 @@ def test_programs_catch_the_errors() -> None:
             except errors.OnnxExporterError as error:
                 caught.append(type(error))
     assert caught == [fx_onnx.ArgumentError] * 2
+
+
+def test_the_first_error_of_a_process_may_be_made_there() -> None:
+    fx_onnx.OnnxExporterError.__bases__ = (errors._OnnxError,)  # as before the first error
+    with fx_onnx.replacing_torch_onnx(), pytest.raises(torch.onnx.OnnxExporterError, match="no dtype"):
+        raise fx_onnx.CaptureError("no dtype")
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        raise fx_onnx.CaptureError("the base is torch's class again")
+    assert fx_onnx.OnnxExporterError.__bases__ == (torch.onnx.OnnxExporterError,)
 
 
 def test_export_to_pretty_string() -> None:
