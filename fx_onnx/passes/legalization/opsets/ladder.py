@@ -87,7 +87,7 @@ def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
         if any(_is_unknown(value) and value not in without for value in node.outputs):
             for value, shape in zip(node.outputs, infer_shapes(node, model.graph.opset_imports[""]), strict=True):
                 value.shape = shape if value.shape is None else value.shape
-    if without.issuperset(filter(_is_unknown, all_values(model.graph))):
+    if without.issuperset(value for value in all_values(model.graph) if _is_unknown(value)):
         return model
     model = ShapeInferencePass(strict_mode=False)(model).model
     for value in all_values(model.graph):
@@ -95,7 +95,7 @@ def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
         known = [size if isinstance(size, int) or not str(size.value).startswith("unk__") else None for size in sizes]
         if known != sizes:
             value.shape = ir.Shape(known)
-    without.update(filter(_is_unknown, all_values(model.graph)))
+    without.update(value for value in all_values(model.graph) if _is_unknown(value))
     return model
 
 
