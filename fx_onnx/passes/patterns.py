@@ -25,462 +25,33 @@ their product, and ``number.n`` in a product is 1 where there is none.
 from __future__ import annotations
 
 import ast
-import functools
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-import numpy as np
-import onnx
 import onnx_ir as ir
 
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, is_absorbable, producer_of
+from fx_onnx.passes._pattern_parts import (
+    Pattern,
+    _AlternativesPart,
+    _BoundName,
+    _NumberPart,
+    _OperationPart,
+    _ProductPart,
+    _ValuePart,
+)
+from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number
 
-__all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern", "PatternError", "parse"]
+__all__ = ["PatternError", "parse"]
 
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
-_COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
 _CONSTANTS: Mapping[str, Callable[[ir.Value | None], Any]] = {
     "const": constant_array, "integers": constant_integers, "number": constant_number,
 }  # fmt: skip
-_PRECISION = 2e-7  # of float32
 
 
 class PatternError(ValueError):
     """The text is no pattern; the message names the part."""
-
-
-class Match:
-    """What matches so far at one node. A part adds to it, and takes back what it added if a later part does not match.
-
-    Attributes:
-        node: the node at which the pattern ends.
-        editor: the editor of its graph.
-        bound: the values, constants and attributes by name; and by a number the operands that are being matched.
-        visited: the nodes of each operation, the root first, and whether nodes outside of the match may read them.
-    """
-
-    __slots__ = ("bound", "editor", "node", "visited")
-
-    def __init__(self, node: ir.Node, editor: Editor) -> None:
-        self.node, self.editor = node, editor
-        self.bound: dict[str | int, Any] = {}
-        self.visited: list[tuple[Sequence[ir.Node], bool]] = []
-
-    @property
-    def nodes(self) -> tuple[ir.Node, ...]:
-        """The nodes, the root first."""
-        found = tuple(itertools.chain.from_iterable([nodes for nodes, _ in self.visited]))
-        return found if len(found) == 1 else tuple(dict.fromkeys(found))
-
-    def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
-        """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
-        bound, new, is_same = self.bound, list[str](), True
-        for name, value in zip(names, values, strict=True):
-            if name not in bound:
-                bound[name] = value
-                new.append(name)
-            elif bound[name] is not value:
-                is_same = is_same and not isinstance(value, ir.Value) and np.array_equal(bound[name], value)
-        if is_same and then(self):
-            return True
-        for name in new:
-            del bound[name]
-        return False
-
-
-Operators = tuple[tuple[str, str], ...]
-"""The domain and type of several operators."""
-
-_Then = Callable[[Match], bool]
-"""What follows a part that matches: the other parts, then what accepts the match. Returns whether it was accepted."""
-
-_Step = Callable[[Any, Match], bool]
-"""Matches a part to a value, or to a constant or an attribute, and continues."""
-
-NodeStep = Callable[[ir.Node, Match], bool]
-"""Matches a part to a node of one of its operators, and continues."""
-
-
-class Matcher(NamedTuple):
-    """Matches a part to a node.
-
-    Attributes:
-        roots: the operators of the node.
-        producers: types of operators one of which produces an operand of each node that matches, with "" for values
-            that no node produces; None if the operands do not matter.
-        step: the function.
-    """
-
-    roots: Operators
-    producers: frozenset[str] | None
-    step: NodeStep
-
-
-_CONSTANTS_OF = frozenset({"", "Constant"})
-
-_keys = itertools.count()
-
-
-class Pattern:
-    """A part of a pattern. It is compiled into functions each of which calls the next one where it matches."""
-
-    roots: Operators
-    """The operators at which the pattern ends; empty if it matches other values only."""
-
-    is_constant: bool = False
-    """Whether it matches constants only."""
-
-    @property
-    def producers(self) -> Operators:
-        """The operators one of which produces each value that matches; empty if other values match too."""
-        return self.roots
-
-    def step(self, then: _Then) -> _Step:
-        """Returns the function that matches a value."""
-        raise NotImplementedError
-
-    def matchers(self, then: _Then) -> Sequence[Matcher]:
-        """Returns the functions that match a node."""
-        return ()
-
-    def parts(self) -> Sequence[Pattern]:
-        """Returns the patterns of which this one consists."""
-        return ()
-
-    def own_names(self) -> Sequence[str]:
-        """Returns the names that this part binds itself."""
-        return ()
-
-    def names(self) -> Iterator[str]:
-        """Yields all names that the pattern binds."""
-        yield from self.own_names()
-        for each in self.parts():
-            yield from each.names()
-
-    def operators(self) -> Iterator[tuple[str, str]]:
-        """Yields the domain and type of all operators of the pattern."""
-        yield from self.roots
-        for each in self.parts():
-            yield from each.operators()
-
-
-def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
-    """Returns the domains of operators by their type."""
-    return {op_type: tuple(domain for domain, each in operators if each == op_type) for _, op_type in operators}
-
-
-_Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node], Match], bool]
-
-
-def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
-    """Returns a check of operands without cost: whether they are present, constants, or results of the right nodes."""
-    present = [(place, each.name is not None) for place, each in enumerate(patterns) if _is_plain(each)]
-    conditions = [(place, each.holds) for place, each in enumerate(patterns) if _is_plain(each) and each.holds]
-    constant = [place for place, each in enumerate(patterns) if each.is_constant]
-    producers = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
-
-    def may_match(values: Sequence[ir.Value | None]) -> bool:
-        for place, is_present in present:
-            if (values[place] is not None) != is_present:
-                return False
-        for place, holds in conditions:
-            if (value := values[place]) is not None and not holds(value):
-                return False
-        for place in constant:
-            value = values[place]
-            if value is None or not (value.is_initializer() or producer_of(value, "Constant")):
-                return False
-        for place, domains in producers:
-            value = values[place]
-            node = None if value is None else value.producer()
-            if node is None or node.domain not in domains.get(node.op_type, ()):
-                return False
-        return True
-
-    return may_match
-
-
-def _needed(patterns: Sequence[Pattern]) -> frozenset[str] | None:
-    """Returns the ``producers`` of a ``Matcher`` whose operands these patterns match: those of the most special one."""
-    kinds = [frozenset(op_type for _, op_type in each.producers) for each in patterns if each.producers]
-    return min(kinds, key=len) if kinds else _CONSTANTS_OF if any(each.is_constant for each in patterns) else None
-
-
-def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, then: _Then) -> _Operands:
-    """Returns what matches operands that passed ``_check``, those first that only get a name, and continues.
-
-    Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
-    """
-    key = next(_keys)
-    named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
-    names = [*names, *(name for place in named for name in patterns[place].own_names())]
-    for place, pattern in reversed([*enumerate(patterns)]):
-        if not _is_plain(pattern):
-            then = _operand(key, place, pattern.step(then))
-
-    def match_operands(
-        values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
-    ) -> bool:
-        match.bound[key] = values
-        match.visited.append((nodes, shared))
-        if match.bind(names, [*more, *[values[place] for place in named]], then):
-            return True
-        match.visited.pop()
-        return False
-
-    return match_operands
-
-
-def _operand(key: int, place: int, step: _Step) -> _Then:
-    return lambda match: step(match.bound[key][place], match)
-
-
-@dataclass(frozen=True)
-class _Value(Pattern):
-    """Any value, a constant of one kind, or an absent input."""
-
-    name: str | None
-    read: Callable[[ir.Value | None], Any] | None = None
-    holds: Callable[[ir.Value], bool] | None = None
-    roots = ()
-
-    @property
-    def is_constant(self) -> bool:  # type: ignore[override]
-        return self.read is not None
-
-    def own_names(self) -> Sequence[str]:
-        return () if self.name is None else (self.name,)
-
-    def step(self, then: _Then) -> _Step:
-        name, read = self.name, self.read
-        if name is None:
-            return lambda value, match: value is None and then(match)
-        if name == "_":
-            return lambda value, match: value is not None and then(match)
-
-        def step(value: ir.Value | None, match: Match) -> bool:
-            found = value if read is None else read(value)
-            return found is not None and match.bind((name,), (found,), then)
-
-        return step
-
-
-def _is_plain(pattern: Pattern) -> TypeGuard[_Value]:
-    """Returns whether it matches any value, or none."""
-    return isinstance(pattern, _Value) and pattern.read is None
-
-
-@dataclass(frozen=True)
-class _Number(Pattern):
-    number: float
-    roots = ()
-    is_constant = True
-
-    def matches(self, number: float | None) -> bool:
-        return number is not None and math.isclose(number, self.number, rel_tol=_PRECISION)
-
-    def step(self, then: _Then) -> _Step:
-        return lambda value, match: self.matches(constant_number(value)) and then(match)
-
-
-@dataclass(frozen=True)
-class _Alternatives(Pattern):
-    choices: tuple[Pattern, ...]
-
-    @property
-    def roots(self) -> Operators:  # type: ignore[override]
-        return tuple(root for each in self.choices for root in each.roots)
-
-    @property
-    def producers(self) -> Operators:
-        return self.roots if all(each.producers for each in self.choices) else ()
-
-    def parts(self) -> Sequence[Pattern]:
-        return self.choices
-
-    def step(self, then: _Then) -> _Step:
-        steps = [each.step(then) for each in self.choices]
-
-        return lambda value, match: any(step(value, match) for step in steps)
-
-    def matchers(self, then: _Then) -> Sequence[Matcher]:
-        return [matcher for each in self.choices for matcher in each.matchers(then)]
-
-
-class _Bound(str):
-    """The name that an attribute's value gets."""
-
-
-@dataclass(frozen=True)
-class _Operation(Pattern):
-    """A node.
-
-    Attributes:
-        roots: its domain and type, or those that it may have.
-        operands: the patterns of its inputs.
-        rest: the name of the tuple of all further inputs; None if there are none.
-        attributes: the wanted value, or the name to bind, as a ``_Bound``.
-        result: which of its results.
-        shared: whether nodes outside of the match may read it.
-    """
-
-    roots: Operators
-    operands: tuple[Pattern, ...]
-    rest: str | None = None
-    attributes: tuple[tuple[str, Any], ...] = ()
-    result: int = 0
-    shared: bool = False
-
-    def parts(self) -> Sequence[Pattern]:
-        return self.operands
-
-    def own_names(self) -> Sequence[str]:
-        bound = [wanted for _, wanted in self.attributes if isinstance(wanted, _Bound)]
-        return bound if self.rest is None else [*bound, self.rest]
-
-    def step(self, then: _Then) -> _Step:
-        ((roots, _, node_step),) = self.matchers(then)
-        domains, result = _by_type(roots), self.result
-
-        def step(value: ir.Value | None, match: Match) -> bool:
-            node = None if value is None else value.producer()
-            if value is None or node is None or node.domain not in domains.get(node.op_type, ()):
-                return False
-            return value.index() == result and node_step(node, match)
-
-        return step
-
-    def matchers(self, then: _Then) -> Sequence[Matcher]:
-        count, rest = len(self.operands), self.rest
-        wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _Bound)]
-        bound = [name for name, value in self.attributes if isinstance(value, _Bound)]
-        names = [name for name in self.own_names() if name != "_"]
-        may_match, match_operands = _check(self.operands), _operands(self.operands, names, self.shared, then)
-        commutative = _COMMUTATIVE if count == 2 else ()
-
-        def step(node: ir.Node, match: Match) -> bool:
-            inputs: Sequence[ir.Value | None] = node.inputs
-            if len(inputs) < count:
-                inputs = (*inputs, *(None,) * (count - len(inputs)))
-            elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
-                return False
-            orders = [inputs] if may_match(inputs) else []
-            if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
-                orders.append(inputs[::-1])
-            if not orders:
-                return False
-            for name, value in wanted:
-                if _attribute(node, name) != value:
-                    return False
-            more: list[Any] = [_attribute(node, name) for name in bound]
-            if _IS_REFERENCE in more:
-                return False
-            if len(names) > len(more):
-                more.append(tuple(inputs[count:]))
-            is_accepted = False
-            for order in orders:
-                is_accepted = is_accepted or match_operands(order, more, (node,), match)
-            return is_accepted
-
-        return [Matcher(self.roots, _needed(self.operands), step)]
-
-
-_IS_REFERENCE = object()
-
-
-def _attribute(node: ir.Node, name: str) -> Any:
-    """Returns the value of an attribute, or its default; ``_IS_REFERENCE`` for one of the enclosing function."""
-    given = node.attributes.data.get(name)
-    if given is not None and given.is_ref():
-        return _IS_REFERENCE
-    value = _default(node.domain, node.op_type, name) if given is None else given.value
-    return list(value) if isinstance(value, (tuple, list)) else value
-
-
-@functools.cache
-def _default(domain: str, op_type: str, name: str) -> Any:
-    """Returns the default of an attribute in the newest schema; None if there is none."""
-    if not onnx.defs.has(op_type, domain):
-        return None
-    declared = onnx.defs.get_schema(op_type, domain=domain).attributes.get(name)
-    if declared is None or not declared.default_value.name:
-        return None
-    return ir.serde.deserialize_attribute(declared.default_value).value
-
-
-@dataclass(frozen=True)
-class _Product(Pattern):
-    """A product of numbers and other factors, in every order and association.
-
-    Attributes:
-        number: the product of the numbers, or the name to bind.
-        factors: the patterns of the other factors.
-        shared: whether nodes outside of the match may read the product.
-    """
-
-    number: float | str
-    factors: tuple[Pattern, ...]
-    shared: bool = False
-    roots = (("", "Mul"), ("", "Div"))
-
-    @property
-    def producers(self) -> Operators:
-        return self.roots if len(self.factors) > 1 else ()  # else the number may be 1
-
-    def parts(self) -> Sequence[Pattern]:
-        return self.factors
-
-    def own_names(self) -> Sequence[str]:
-        return (self.number,) if isinstance(self.number, str) else ()
-
-    def step(self, then: _Then) -> _Step:
-        step = self._step(then)
-        return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
-
-    def matchers(self, then: _Then) -> Sequence[Matcher]:
-        step = self._step(then)
-        needed = _needed(self.factors)
-        producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
-        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node), match))]
-
-    def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
-        wanted = None if isinstance(self.number, str) else _Number(self.number)
-        count, may_match = len(self.factors), _check(self.factors)
-        match_operands = _operands(self.factors, self.own_names(), self.shared, then)
-
-        def step(product: float, values: Sequence[ir.Value], nodes: Sequence[ir.Node], match: Match) -> bool:
-            if len(values) != count or (wanted is not None and not wanted.matches(product)):
-                return False
-            more = () if wanted is not None else (product,)
-            orders = filter(may_match, dict.fromkeys(itertools.permutations(values)))
-            return any(match_operands(order, more, nodes, match) for order in orders)
-
-        return step
-
-
-def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
-    """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between."""
-    whole = (1.0, [] if value is None else [value], list[ir.Node]())
-    if node is None or node.op_type not in ("Mul", "Div") or node.domain:
-        return whole
-    numbers = [constant_number(each) for each in node.inputs]
-    if node.op_type == "Div" and numbers[1] in (None, 0.0):
-        return whole
-    product, factors, nodes = 1.0, list[ir.Value](), [node]
-    for place, (number, each) in enumerate(zip(numbers, node.inputs, strict=True)):
-        if number is not None:
-            product = product / number if node.op_type == "Div" and place else product * number
-        elif each is not None:
-            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None)
-            product, factors, nodes = product * inner, factors + more, nodes + between
-    return product, factors, nodes
-
-
-# ---------------------------------------------------------------- parsing
 
 
 class _Scope(NamedTuple):
@@ -510,23 +81,23 @@ def parse(text: str, where: Mapping[str, Callable[[ir.Value], bool]] | None = No
 def _parse(part: ast.expr, scope: _Scope) -> Pattern:
     number = _literal(part)
     if number is not None:
-        return _Number(number)
+        return _NumberPart(number)
     match part:
         case ast.Name(name):
-            found: Pattern = _Value(name, holds=scope.where.get(name))
+            found: Pattern = _ValuePart(name, holds=scope.where.get(name))
         case ast.Constant(None):
-            found = _Value(None)
+            found = _ValuePart(None)
         case ast.Attribute(ast.Name(kind), name) if kind in _CONSTANTS:
-            found = _Value(name, _CONSTANTS[kind])
+            found = _ValuePart(name, _CONSTANTS[kind])
         case ast.UnaryOp(ast.Invert(), inner):
             found = _parse(inner, scope._replace(shared=True))
         case ast.UnaryOp(ast.USub(), operand):
-            found = _Operation((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
+            found = _OperationPart((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            found = _Alternatives((_parse(first, scope), _parse(second, scope)))
+            found = _AlternativesPart((_parse(first, scope), _parse(second, scope)))
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, scope), _parse(right, scope)
-            found = _parse_product(part, scope) or _Operation(
+            found = _parse_product(part, scope) or _OperationPart(
                 (("", _BINARY[type(operator)]),), operands, shared=scope.shared
             )
         case ast.Subscript(ast.Call() as call, ast.Constant(int(result))):
@@ -548,7 +119,7 @@ def _literal(part: ast.expr) -> float | None:
     return None
 
 
-def _parse_product(part: ast.expr, scope: _Scope) -> _Product | None:
+def _parse_product(part: ast.expr, scope: _Scope) -> _ProductPart | None:
     """Returns a product that has a number or three factors; None for another expression."""
     numbers, factors = list[float | str](), list[ast.expr]()
 
@@ -577,11 +148,11 @@ def _parse_product(part: ast.expr, scope: _Scope) -> _Product | None:
     if any(isinstance(each, str) for each in numbers):
         if len(numbers) > 1:
             raise PatternError(f"{ast.unparse(part)!r} has a number beside {numbers}, which is the product of all")
-        return _Product(numbers[0], patterns, scope.shared)
-    return _Product(math.prod(each for each in numbers if isinstance(each, (int, float))), patterns, scope.shared)
+        return _ProductPart(numbers[0], patterns, scope.shared)
+    return _ProductPart(math.prod(each for each in numbers if isinstance(each, (int, float))), patterns, scope.shared)
 
 
-def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _Operation:
+def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
     roots = tuple(
         (domain, op_type)
         for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
@@ -596,10 +167,10 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _Operation:
             rest = name
     attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
     patterns = tuple(_parse(each, scope) for each in operands)
-    return _Operation(roots, patterns, rest, attributes, result, scope.shared)
+    return _OperationPart(roots, patterns, rest, attributes, result, scope.shared)
 
 
 def _parse_attribute(wanted: ast.expr) -> Any:
     if isinstance(wanted, ast.Name):
-        return ir.DataType.__members__.get(wanted.id) or _Bound(wanted.id)
+        return ir.DataType.__members__.get(wanted.id) or _BoundName(wanted.id)
     return ast.literal_eval(wanted)

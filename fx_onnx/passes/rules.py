@@ -15,9 +15,10 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.plugins import Group
+from fx_onnx.passes._pattern_parts import Match, Matcher, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.patterns import Match, Matcher, NodeStep, Pattern, PatternError, parse
+from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
 
 __all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]

@@ -95,7 +95,7 @@ def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
         known = [size if isinstance(size, int) or not str(size.value).startswith("unk__") else None for size in sizes]
         if known != sizes:
             value.shape = ir.Shape(known)
-    without.update(filter(_is_unknown, all_values(model.graph)))
+    without.update(value for value in all_values(model.graph) if _is_unknown(value))
     return model
 
 
