@@ -239,7 +239,7 @@ class ONNXProgram:
         The evaluator is implemented in Python and slow. Arguments and results are those of a call.
         """
         refuse_fallback(self._model)
-        save.require_data(self._model)
+        save.require_data(all_initializers(self._model.graph))
         return ReferenceSession(self._model).run(bind(self._model.graph, self.exported_program, args, kwargs))
 
     def compute_values(
