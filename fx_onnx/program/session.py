@@ -28,7 +28,7 @@ from fx_onnx.core.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_dtype,
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.opsets import ir_version
+from fx_onnx.core.opsets import MAXIMUM_OPSET, ir_version
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.user_outputs import graph_leaves, is_graph_output, result_specs
@@ -72,7 +72,9 @@ def new_session(
     """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available, and logs errors only.
 
     The session multiplies by dequantized weights in float32, as the model specifies. The default of ONNX Runtime also
-    rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``). The session keeps
+    rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``). Operators between
+    QuantizeLinear and DequantizeLinear compute in floats, as the model specifies (``session.disable_quant_qdq``):
+    kernels of integers saturate sums of two products at 16 bits on x64 processors without VNNI. The session keeps
     Dropout nodes, because the optimizer EliminateDropout also removes those in training mode.
 
     Args:
@@ -88,6 +90,7 @@ def new_session(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     available = onnxruntime.get_available_providers()
@@ -219,7 +222,7 @@ def refused_opset(model: ir.Model) -> str:
     import onnxruntime
 
     opset = model.graph.opset_imports.get("")
-    if opset is None or is_loaded(opset):
+    if opset is None or opset > MAXIMUM_OPSET or is_loaded(opset):
         return ""
     refused = f"ONNX Runtime {onnxruntime.__version__} does not load opset {opset}"
     for node in chain.from_iterable(map(all_nodes, graphs_of(model))):

@@ -26,9 +26,9 @@ def test_no_size_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[tuple[int, ...]] = []
     compare = FakeRuns.compare
 
-    def compared(self: FakeRuns, given: object) -> object:
+    def compared(self: FakeRuns, given: object, *rest: object) -> object:
         found.append(tuple(given()[0][0].shape))
-        return compare(self, given)
+        return compare(self, given, *rest)
 
     monkeypatch.setattr(FakeRuns, "compare", compared)
     with warnings.catch_warnings():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.capture.text_generation import _example_tokens
 from tests.compare import assert_close
 from tests.models.decoders import decoder
 
@@ -137,11 +138,12 @@ def test_a_decoder_with_a_cache(config: str, dtype: str) -> None:
     """Tests weights of 4 and 8 bits in a language model: of its large matrices, only the embedding stays in floats."""
     model = decoder("llama", hidden_size=64, intermediate_size=128, head_dim=16)
     ao.quantize_(model, CONFIGS[config]())
-    arguments = fx_onnx.text_generation_arguments(model, padding=False)  # its cache holds five tokens 0
+    arguments = fx_onnx.text_generation_arguments(model, padding=False)
     program = fx_onnx.export(model, **arguments, opset_version=21)
     weights = [value.const_value for value in program.model.graph.initializers.values()]
     assert Counter(each.dtype.name for each in weights if each.size >= 64 * 64) == {dtype: 11, "FLOAT": 1}
     tokens = torch.tensor([[5, 6, 7]] * 2)
     found, *_ = program(input_ids=tokens, past_key_values=arguments["kwargs"]["past_key_values"])
-    expected = model(input_ids=torch.cat([torch.zeros(2, 5, dtype=torch.int64), tokens], 1)).logits[:, 5:]
+    past = _example_tokens(model.config, 5, torch.device("cpu"))  # the tokens in the cache
+    expected = model(input_ids=torch.cat([past, tokens], 1)).logits[:, 5:]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -136,6 +136,14 @@ FAILURES: tuple[Failure, ...] = (
         dtypes=(torch.complex64,),
         strict=False,
     ),
+    Failure(
+        ("linalg.pinv/hermitian",),
+        "The larger matrix is nearly singular, so rounding errors of the processor's products decide: the difference is "
+        "0.0015 of the largest element where 0.001 is allowed.",
+        dtypes=(torch.float32,),
+        dynamic=True,
+        strict=False,
+    ),
 )
 
 

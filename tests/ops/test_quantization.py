@@ -108,7 +108,8 @@ def test_fake_quantize(case: Case) -> None:
 @cases(
     [
         Case(aten._int_mm.default, i8(18, 8), i8(8, 16), emits=["MatMulInteger"], dynamic=False),
-        Case(aten._int_mm.default, u8(18, 8, high=255), i8(8, 16, low=-128, high=127), dynamic=False),
+        # 7 bits, because ONNX Runtime saturates sums of two products at 16 bits on x64 processors without VNNI
+        Case(aten._int_mm.default, u8(18, 8, high=255), i8(8, 16, low=-64, high=63), dynamic=False),
         Case(aten._weight_int8pack_mm.default, f32(4, 16), i8(8, 16), f32(8), dynamic=False),
         Case(aten._weight_int8pack_mm.default, bf16(4, 16), i8(8, 16), bf16(8), dynamic=False),
         Case(aten._scaled_mm.default, f8(16, 32), f8(32, 16), f32(values=(0.5,)), f32(values=(2.0,)),

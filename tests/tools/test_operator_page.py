@@ -15,7 +15,7 @@ aten = torch.ops.aten
     ("target", "expected"),
     [
         (aten.relu.default, "translation"),
-        (aten.celu.default, "translation +"),
+        (aten.celu.default, "translation + 18, translation 28"),
         (aten.logaddexp2.default, "decomposition"),
         (aten.scaled_dot_product_attention.default, "decomposition 18, translation + 23"),
         (aten.bartlett_window.default, "constant"),

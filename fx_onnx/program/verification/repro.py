@@ -40,6 +40,7 @@ folder = Path(__file__).resolve().parent
 data = np.load(folder / "data.npz")
 options = onnxruntime.SessionOptions()
 options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+options.add_session_config_entry("session.disable_quant_qdq", "1")
 session = onnxruntime.InferenceSession(
     str(folder / "model.onnx"),
     options,
