@@ -378,7 +378,7 @@ Of the models that torch.export captures:
 """
 
 
-def page(known: dict[tuple[str, str], Outcome], commit: str) -> str:
+def page(known: dict[tuple[str, str], Outcome], commit: str, every: int) -> str:
     """Returns the text of docs/scoreboard.md."""
     columns = ("list", "sizes", "exporter", "cases", "captured", "right", "refused", "wrong", "beyond", "time")
     rows, lists, failures = [], [], []
@@ -386,6 +386,7 @@ def page(known: dict[tuple[str, str], Outcome], commit: str) -> str:
         found = {case: each for (of, case), each in known.items() if of == name}
         left_out = Counter(each.eager.partition(":")[0] for each in found.values() if each.eager)
         text = ", ".join(f"{count} {kind}" for kind, count in left_out.items()) or "all run"
+        text += f"; a sample, each {every}th of the list, as far as it has run" if every > 1 else ""
         lists.append(
             f"- {name}{f' (commit {commit[:12]})' if name == 'paritybench' else ''}: {len(found)} models, {text}."
         )
@@ -452,7 +453,7 @@ def main() -> int:
     commit = options.commit
     if options.paritybench and (options.paritybench / ".git").exists():
         commit = subprocess.check_output(["git", "-C", options.paritybench, "rev-parse", "HEAD"], text=True).strip()
-    PAGE.write_text(page(results.known, commit), encoding="utf-8")
+    PAGE.write_text(page(results.known, commit, options.every), encoding="utf-8")
     return int(any(kind == WRONG for each in results.known.values() for kind in each.kinds.values()))
 
 
