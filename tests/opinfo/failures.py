@@ -138,8 +138,8 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         ("linalg.pinv/hermitian",),
-        "The larger matrix is nearly singular, so rounding errors of the processor's products decide: the difference is "
-        "0.0015 of the largest element where 0.001 is allowed.",
+        "The larger matrix is nearly singular, so rounding errors of the processor's products decide: the difference "
+        "is 0.0015 of the largest element where 0.001 is allowed.",
         dtypes=(torch.float32,),
         dynamic=True,
         strict=False,
