@@ -22,7 +22,7 @@ from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
-from fx_onnx.program.export_options import ExportArguments
+from fx_onnx.program.export_arguments import ExportArguments
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request

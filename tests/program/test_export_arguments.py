@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.export import export
-from fx_onnx.program.export_options import ExportArguments
+from fx_onnx.program.export_arguments import ExportArguments
 
 
 def test_the_fields_are_the_parameters_of_export() -> None:
