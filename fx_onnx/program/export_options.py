@@ -155,5 +155,5 @@ class ExportOptions:
 
 # ---------------------------------------------------------------- the arguments of a call
 
-_MOST_ITEMS = 24
+
 _MOST_CHARACTERS = 120
