@@ -1,4 +1,4 @@
-"""Writes the folder of an application: the files of the source, and the new folder in the place of the old one."""
+"""Writes the folder of an application: copies the files of the source, and replaces an old folder by the new one."""
 
 from __future__ import annotations
 

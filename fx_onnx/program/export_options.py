@@ -151,9 +151,3 @@ class ExportOptions:
         """The qualified names of the classes in ``modules_as_functions``; None means all classes."""
         wanted = self.modules_as_functions
         return None if isinstance(wanted, bool) else {metadata.qualified_name(cls) for cls in wanted}
-
-
-# ---------------------------------------------------------------- the arguments of a call
-
-
-_MOST_CHARACTERS = 120
