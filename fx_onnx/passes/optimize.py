@@ -15,7 +15,12 @@ from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpre
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.expands import EliminateExpands
-from fx_onnx.passes.cleanup.identities import eliminate_identities, eliminate_softmax_shifts, merge_casts
+from fx_onnx.passes.cleanup.identities import (
+    eliminate_constant_choices,
+    eliminate_identities,
+    eliminate_softmax_shifts,
+    merge_casts,
+)
 from fx_onnx.passes.cleanup.shapes import SplitSelects, eliminate_index_grids, merge_reshapes, merge_transposes
 from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
 from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swiglu, fuse_swish
@@ -52,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateExpands(),
     eliminate_index_grids,
     eliminate_true_conditions,
+    eliminate_constant_choices,
     fold_pads,
     FoldWeightNorm(),
     fold_batch_norm,

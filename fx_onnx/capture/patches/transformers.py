@@ -108,10 +108,8 @@ def _create_recurrent_attention_mask(
     tokens = inputs_embeds.shape[1]
     if attention_mask is None or attention_mask.ndim != 2 or (isinstance(tokens, int) and tokens == 1):
         return None
-    recent = attention_mask[:, -tokens:].contiguous()
-    if isinstance(tokens, int):
-        return recent
     is_single = 2 - torch.sym_min(tokens, 2)  # 1 for one token, otherwise 0
+    recent = attention_mask[:, -tokens:]
     return recent.masked_fill(torch.full((), is_single, device=recent.device) == 1, 1)
 
 

@@ -14,7 +14,7 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import dims, same_shape
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["eliminate_identities", "eliminate_softmax_shifts", "merge_casts"]
+__all__ = ["eliminate_constant_choices", "eliminate_identities", "eliminate_softmax_shifts", "merge_casts"]
 
 _Array = npt.NDArray[Any]
 
@@ -81,6 +81,18 @@ _NEUTRAL: dict[str, Callable[[_Array], bool]] = {
     "Sub": _positive_zeros,
     "Add": _negative_zeros,
 }
+
+
+@rule("Where(const.c, x, y)")
+def eliminate_constant_choices(node: ir.Node, c: _Array, x: Value, y: Value) -> Result:
+    """Where(c, x, y) → x where c is true everywhere, or y where it is false everywhere.
+
+    Legal where the result has the shape of that operand.
+    """
+    if not c.size or c.any() != c.all():
+        return None
+    chosen = x if c.all() else y
+    return chosen if same_shape(chosen, node.outputs[0]) else "the condition or the other operand changes the shape"
 
 
 # dtype → (1 if it is signed, bits of the integers that it represents exactly, bits of its exponent).

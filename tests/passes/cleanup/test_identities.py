@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from fx_onnx.passes.cleanup.identities import eliminate_identities, eliminate_softmax_shifts, merge_casts
+from fx_onnx.passes.cleanup.identities import (
+    eliminate_constant_choices,
+    eliminate_identities,
+    eliminate_softmax_shifts,
+    merge_casts,
+)
 from tests.passes.checking import check, model
 
 SPECIAL = torch.tensor([[0.0, -0.0, 1.5], [float("inf"), float("nan"), -2.0]])
@@ -25,6 +30,25 @@ def test_eliminated(node: str) -> None:
     }}""")
     result = check(program, eliminate_identities, [SPECIAL], ["Abs", "Neg"])
     assert result.graph[1].inputs[0] is result.graph[0].outputs[0]
+
+
+@pytest.mark.parametrize(("condition", "chosen"), [("no", "Abs"), ("noes", "Abs"), ("yes", "Sin")])
+def test_a_constant_condition_chooses(condition: str, chosen: str) -> None:
+    program = model(f"""g (float[2,3] x) => (float[2,3] y)
+    <bool no = {{0}}, bool[3] noes = {{0,0,0}}, bool yes = {{1}}> {{
+      r = Abs(x)\n s = Sin(x)\n a = Where({condition}, s, r)\n y = Neg(a)
+    }}""")
+    check(program, eliminate_constant_choices, [torch.randn(2, 3)], [chosen, "Neg"])
+
+
+@pytest.mark.parametrize("choice", ["Where(mixed, r, x)", "Where(noes, r, one)", "Where(wide, r, row)"])
+def test_a_choice_stays(choice: str) -> None:
+    """The condition is mixed, or the result has a larger shape than the operand."""
+    program = model(f"""g (float[2,3] x, float[3] row) => (y)
+    <bool[3] mixed = {{0,1,0}}, bool[3] noes = {{0,0,0}}, bool[2,3] wide = {{0,0,0,0,0,0}}, float one = {{1.0}}> {{
+      r = Abs(x)\n y = {choice}
+    }}""")
+    assert not eliminate_constant_choices(program).modified
 
 
 def test_empty_inputs_of_a_concat() -> None:
