@@ -34,14 +34,14 @@ def read(path: Path) -> ONNXProgram:
     Raises:
         ArgumentError: the file is no ONNX model.
     """
-    with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
+    with _failures_as(ArgumentError, f"{path} is not an ONNX model", MessageId.ONNX_FILE):
         proto = onnx.load(path, load_external_data=False)
         if problem := _problem(proto):
             raise ValueError(problem)
         program = ONNXProgram(ir.from_proto(proto))
         ir.external_data.set_base_dir(program.model.graph, path.parent)
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
-        raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
+        raise ArgumentError(f"{path} is not an ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
     program.file = path
     return program
 
@@ -190,7 +190,7 @@ def _random_inputs(graph: ir.Graph) -> dict[str, torch.Tensor]:
             continue
         if value.shape is None or value.dtype is None:
             raise ArgumentError(
-                f"The input {value.name} has no shape or no dtype, so no random input can be made.",
+                f"The input {value.name} has no shape or no dtype, so its results cannot be compared; declare both.",
                 id=MessageId.ONNX_FILE,
             )
         shape = []

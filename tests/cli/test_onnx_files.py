@@ -45,7 +45,7 @@ def test_a_broken_model_has_problems(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_text("text")
-    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is no ONNX model.*\[FX1510\]"):
+    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is not an ONNX model.*\[FX1510\]"):
         onnx_files.read(tmp_path / "m.onnx")
     (tmp_path / "x.onnx").write_bytes(b"x" * 50)  # a protobuf message with unknown fields
     with pytest.raises(fx_onnx.ArgumentError, match="it imports no opset"):
@@ -63,7 +63,7 @@ def test_a_part_that_only_protobuf_accepts_is_refused(tmp_path: Path, damage: st
     model.producer_name = "abcdefgh"
     content = model.SerializeToString()
     path.write_bytes(content.replace(b"abcdefgh", b"\xff" * 8) if damage == "text" else content)
-    with pytest.raises(fx_onnx.ArgumentError, match=r"no ONNX model: .*(not UTF-8|no dtype|no version)"):
+    with pytest.raises(fx_onnx.ArgumentError, match=r"not an ONNX model: .*(not UTF-8|no dtype|no version)"):
         onnx_files.read(path)
 
 

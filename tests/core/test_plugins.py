@@ -130,5 +130,5 @@ def test_targets_and_rules_that_are_none(install: Install) -> None:
     with pytest.raises(fx_onnx.OnnxExporterError, match=r"plugin_l 1\.0 has a target .tract., which is one of"):
         find_target("tract")
     install("plugin_m", "value = [3]", rules="mine")
-    with pytest.raises(fx_onnx.OnnxExporterError, match=r"'mine' of plugin_m 1\.0 is not valid: 3 in rules is no rule"):
+    with pytest.raises(fx_onnx.OnnxExporterError, match=r"'mine' of plugin_m 1\.0 is not valid: 3 in rules is not"):
         fx_onnx.export(torch.nn.ReLU(), (torch.randn(2),), rules=["mine"])

@@ -301,7 +301,9 @@ class ScriptedModule(torch.nn.Module):
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
         if mode and is_frozen:
             raise ArgumentError(
-                f"The TorchScript module {type(self).__name__} is frozen in evaluation mode.", id=MessageId.TORCHSCRIPT
+                f"The TorchScript module {type(self).__name__} is frozen in evaluation mode; leave out training, or "
+                "export the module before torch.jit.freeze.",
+                id=MessageId.TORCHSCRIPT,
             )
         super().train(mode)
         return self
