@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.precisions import PRECISIONS
 
 __all__ = ["LAYOUTS", "Layout"]
@@ -36,6 +37,10 @@ class Layout:
     external_data: bool | None = None
     is_genai: bool = False
 
+    def __post_init__(self) -> None:
+        if wrong := [name for name in self.suffixes if name not in PRECISIONS]:
+            raise ValueError(f"{wrong[0]!r} in suffixes is not one of the precisions {', '.join(PRECISIONS)}")
+
 
 _ONE_NAME = dict.fromkeys(PRECISIONS, "")
 _PAIR = ("encoder_model", "decoder_model_merged")
@@ -44,7 +49,7 @@ _IN_JS = (
     *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
 )
 
-LAYOUTS = {
+_OWN = {
     "optimum": Layout(
         files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
     ),
@@ -60,4 +65,9 @@ LAYOUTS = {
     ),
     "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
 }
+
+LAYOUTS = Records(
+    _OWN,
+    Group("fx_onnx.layouts", "a record of fx_onnx.pretrained.layouts.Layout", lambda each: isinstance(each, Layout)),
+)
 """The name of a layout → its record."""

@@ -53,7 +53,7 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     check_path("source", source)
     folder = Path(source)
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    name, row = find_row(config, task, (config.architectures or [None])[0], trust_remote_code=trust_remote_code)
+    name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
     model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
 
@@ -154,14 +154,20 @@ def named_class(config: Any) -> str:
 
     from fx_onnx.pretrained.tasks import TASKS
 
-    name = (config.architectures or [""])[0]
+    name = _architecture(config) or ""
     found = getattr(transformers, name, None)
     if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise ArgumentError(
             f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
             id=MessageId.MODEL_SOURCE,
         )
-    return str(name)
+    return name
+
+
+def _architecture(config: Any) -> str | None:
+    """Returns the name of the class that a config names first, if any. The config may come from a damaged file."""
+    named = config.architectures
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def _fitting(task: str | None, config: Any, trust_remote_code: bool) -> Iterator[tuple[str, Task, tuple[type, ...]]]:

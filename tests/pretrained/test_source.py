@@ -10,7 +10,7 @@ import pytest
 import transformers
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.source import find_row, load_config, read_source
+from fx_onnx.pretrained.source import find_row, load_config, named_class, read_source
 
 _SMALL = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50,
@@ -70,3 +70,9 @@ def test_a_pipeline_has_its_model_and_processors() -> None:
     source = read_source(pipeline, None, None, False)
     assert source.model is model and source.task == "text-classification" and source.processors == ("tokens",)
     assert not model.training and source.folder is None
+
+
+@pytest.mark.parametrize("named", [None, [], [0.5], [{}], {"a": 1}, "Bert"])
+def test_a_config_that_names_no_class_is_refused(named: object) -> None:
+    with pytest.raises(ArgumentError, match="names no class of transformers"):
+        named_class(SimpleNamespace(architectures=named))
