@@ -141,7 +141,8 @@ Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model
 Layout = Annotated[
     str | None,
     typer.Option(
-        help="Write a folder for an application: optimum, sentence-transformers, transformers.js or genai, to --output."
+        help="Write a folder for an application to --output: optimum, sentence-transformers, transformers.js, "
+        "diffusers or genai."
     ),
 ]
 Precision = Annotated[

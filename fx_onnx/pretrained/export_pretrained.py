@@ -74,15 +74,16 @@ def export_pretrained(
     inputs: Mapping[str, Tensor] | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[ExportedFile, ...]:
-    """Exports a model of transformers to the folder that an application loads.
+    """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
 
     The folder is complete or, if the export fails, as before. Nothing is downloaded.
 
     Args:
-        source: a folder that ``save_pretrained`` wrote, a model of transformers, or one of its pipelines.
+        source: a folder that ``save_pretrained`` wrote, a model of transformers, or a pipeline of transformers or
+            diffusers.
         output: the folder to write. An older one is replaced if an export wrote it.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js`` or ``genai``.
+        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.

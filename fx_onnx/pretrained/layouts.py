@@ -43,6 +43,10 @@ _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
     *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
 )
+_OF_PIPELINES = (
+    *("text_encoder", "text_encoder_2", "text_encoder_3"),
+    *("unet", "transformer", "vae_encoder", "vae_decoder"),
+)
 
 LAYOUTS = {
     "optimum": Layout(
@@ -57,6 +61,9 @@ LAYOUTS = {
         dims={"batch": "batch_size"},
         target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
         external_data=False,
+    ),
+    "diffusers": Layout(
+        files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
     ),
     "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
 }

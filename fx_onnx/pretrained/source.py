@@ -48,14 +48,45 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
         own = own or tuple(each for name in names if (each := getattr(source, name, None)) is not None)
         source = source.model
+    if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
+        return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
         return Source(source.eval(), *find_row(source.config, task, type(source).__name__), None, own)
     check_path("source", source)
     folder = Path(source)
+    if (folder / "model_index.json").is_file():
+        return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     name, row = find_row(config, task, (config.architectures or [None])[0], trust_remote_code=trust_remote_code)
     model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _pipeline(pipeline: Any, task: str | None, folder: Path | None) -> Source:
+    """Returns the source of a pipeline of diffusers, which is its model.
+
+    Raises:
+        ArgumentError: a task is given.
+    """
+    from fx_onnx.pretrained.tasks import PIPELINE
+
+    if task is not None:
+        raise ArgumentError(
+            f"{type(pipeline).__name__} is a pipeline of diffusers, which has one task; leave out the task.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return Source(pipeline, "diffusion", PIPELINE, folder, ())
+
+
+def _load_pipeline(folder: Path) -> Any:
+    try:
+        import diffusers  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise ArgumentError(
+            "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
+        ) from None
+    with _reading(folder):
+        return diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True)
 
 
 def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = False) -> Any:

@@ -48,6 +48,38 @@ def test_a_loaded_model_writes_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "generation_config.json").is_file() and saved == [tmp_path]
 
 
+def test_a_pipeline_names_the_fast_class_of_a_tokenizer_and_has_two_halves(tmp_path: Path) -> None:
+    source, folder = tmp_path / "source", tmp_path / "out"
+    index = {
+        "_class_name": "P",
+        "safety_checker": [None, None],
+        **{name: ["transformers", "CLIPTokenizer"] for name in ("tokenizer", "tokenizer_2")},
+    }
+    for name in ("tokenizer/tokenizer.json", "tokenizer_2/tokenizer.json", "tokenizer_2/vocab.json", "vae/config.json"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("{}")
+    for name in ("tokenizer", "tokenizer_2"):
+        (source / name / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
+    (source / "model_index.json").write_text(json.dumps(index))
+    copy_files(Source(None, "diffusion", _ROW, source, ()), folder)
+    assert json.loads((folder / "model_index.json").read_text()) == {
+        **index, "tokenizer": ["transformers", "CLIPTokenizerFast"]
+    }  # fmt: skip
+    assert all((folder / name / "config.json").is_file() for name in ("vae_encoder", "vae_decoder"))
+
+
+def test_a_loaded_pipeline_writes_its_files(tmp_path: Path) -> None:
+    """A model of diffusers has save_config, a model of transformers has a config, other parts have save_pretrained."""
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=9))
+    saved: list[Path] = []
+    unet = SimpleNamespace(forward=print, save_config=saved.append)
+    parts = {"unet": unet, "text_encoder": model, "scheduler": SimpleNamespace(save_pretrained=saved.append)}
+    pipeline = SimpleNamespace(components={**parts, "safety_checker": None}, save_config=saved.append)
+    copy_files(Source(pipeline, "diffusion", _ROW, None, ()), tmp_path)
+    assert saved == [tmp_path, tmp_path / "unet", tmp_path / "scheduler"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["text_encoder", "config.json"]
+
+
 def test_an_interrupted_export_leaves_the_old_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").write_text("old")

@@ -70,3 +70,10 @@ def test_a_pipeline_has_its_model_and_processors() -> None:
     source = read_source(pipeline, None, None, False)
     assert source.model is model and source.task == "text-classification" and source.processors == ("tokens",)
     assert not model.training and source.folder is None
+
+
+def test_a_pipeline_of_diffusers_has_one_task(tmp_path: Path) -> None:
+    pipeline = SimpleNamespace(components={}, save_config=None)
+    assert read_source(pipeline, None, None, False).task == "diffusion"
+    with pytest.raises(ArgumentError, match="is a pipeline of diffusers, which has one task; leave out the task"):
+        read_source(pipeline, "fill-mask", None, False)
