@@ -18,16 +18,16 @@ from fx_onnx.pretrained.source import Source
 __all__ = ["copy_files", "replaced"]
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json", ".data")
-
+_TOKENS = "extra_special_tokens"
 _VOCABULARIES = ("vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 
 
 def copy_files(source: Source, folder: Path) -> None:
     """Copies all files of the source but its weights, as they are; a model that is loaded writes them.
 
-    transformers 5 writes one file for a processor, and names of classes that older clients do not know, or cannot load
-    without a vocabulary in a file of its own. So the file of the image processor or feature extractor is added, and
-    the names are replaced. Both halves of the autoencoder of a pipeline get its config.
+    transformers 5 writes one file for a processor, and a config of a tokenizer that older clients cannot read. So the
+    file of the image processor or feature extractor is added, and the config is restored. Both halves of the
+    autoencoder of a pipeline get its config.
     """
     if source.folder is not None:
 
@@ -48,7 +48,7 @@ def copy_files(source: Source, folder: Path) -> None:
             shutil.copytree(folder / "vae", folder / name)
     index = _read(folder / "model_index.json")
     for part in (folder, *(folder / name for name in index)):
-        _name_fast_tokenizer(part, index)
+        _restore_tokenizer(part, index)
     if index:
         _write(folder / "model_index.json", index)
     processor = _read(folder / "processor_config.json")
@@ -70,11 +70,20 @@ def _save_config(part: Any, folder: Path) -> None:
         part.save_pretrained(folder)
 
 
-def _name_fast_tokenizer(folder: Path, index: dict[str, Any]) -> None:
-    """Names the fast class of a tokenizer, also in the index of a pipeline, if it has its vocabulary in one file."""
+def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
+    """Writes the config of a tokenizer as older versions of transformers read it.
+
+    It names the fast class, also in the index of a pipeline, if the vocabulary is in ``tokenizer.json`` only, and the
+    list of further special tokens is ``additional_special_tokens``.
+    """
     config = _read(folder / "tokenizer_config.json")
+    restored = {name: value for name, value in config.items() if name != _TOKENS or isinstance(value, dict)}
+    if restored != config:
+        restored.setdefault("additional_special_tokens", config[_TOKENS])
     if config.get("tokenizer_class") == "TokenizersBackend":
-        _write(folder / "tokenizer_config.json", {**config, "tokenizer_class": "PreTrainedTokenizerFast"})
+        restored["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if restored != config:
+        _write(folder / "tokenizer_config.json", restored)
     library, name = (index.get(folder.name) or (None, None)) if config else (None, None)
     is_fast = (folder / "tokenizer.json").is_file() and not any((folder / each).is_file() for each in _VOCABULARIES)
     if is_fast and name is not None and not name.endswith("Fast"):

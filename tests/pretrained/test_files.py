@@ -24,7 +24,7 @@ def test_files_of_transformers_5_are_made_readable_for_older_clients(tmp_path: P
     processor = {"processor_class": "P", "feature_extractor": {"feature_size": 8}}
     files: dict[str, Any] = {
         "processor_config.json": processor,
-        "tokenizer_config.json": {"tokenizer_class": "TokenizersBackend", "pad_token": "p"},
+        "tokenizer_config.json": {"tokenizer_class": "TokenizersBackend", "extra_special_tokens": ["p"]},
         "config.json": {},
     }
     for name, content in files.items():
@@ -35,8 +35,10 @@ def test_files_of_transformers_5_are_made_readable_for_older_clients(tmp_path: P
     assert found == {
         **files,
         "preprocessor_config.json": {"feature_size": 8, "processor_class": "P"},
-        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "p"},
-    }
+        "tokenizer_config.json": {
+            "additional_special_tokens": ["p"], "tokenizer_class": "PreTrainedTokenizerFast"
+        },
+    }  # fmt: skip
 
 
 def test_a_loaded_model_writes_its_files(tmp_path: Path) -> None:
