@@ -3,6 +3,10 @@
 The models have random weights, and are made without downloads in the environment of fx_onnx.
 """
 
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 import torch
 import transformers
 
+import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
 from tests.models.families import FAMILIES
 from tests.models.small_configs import small_config
@@ -180,6 +185,30 @@ def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict
         if chosen.generates:
             return {"tokens": model.generate(**given, **_GENERATION)}
         return {key: value for key, value in model(**given).items() if isinstance(value, torch.Tensor)}
+
+
+def outcomes(runs: Mapping[str, Callable[[Path], str]], kept: Path | None, seconds: float = 420) -> dict[str, str]:
+    """Returns the outcome of each run, which gets a folder of its own.
+
+    Args:
+        runs: the name of a run → what returns its outcome.
+        kept: a JSON file with the outcomes of earlier processes, which each new one is added to; None keeps none.
+        seconds: no run begins later than this with a file. Start the process again to continue.
+    """
+    start, found = time.monotonic(), json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    for name, run in runs.items():
+        if name not in found:
+            if kept is not None and time.monotonic() - start > seconds:
+                raise SystemExit(f"{name} is next; start again")
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    found[name] = run(Path(folder))
+                except fx_onnx.OnnxExporterError as error:
+                    found[name] = f"refused: {error.message}"
+            print(json.dumps([name, found[name]]), flush=True)
+        if kept is not None:
+            kept.write_text(json.dumps(found, indent=1))
+    return {name: found[name] for name in runs}
 
 
 def write_table(first: str, rows: list[str]) -> None:

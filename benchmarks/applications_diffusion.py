@@ -1,17 +1,16 @@
 """Exports tiny pipelines of diffusers, runs them in optimum-onnx, and compares the images with those of diffusers.
 
-    python -m benchmarks.applications_diffusion --client PYTHON [--only NAME...]
+    python -m benchmarks.applications_diffusion --client PYTHON [--only NAME...] [--kept FILE]
 
 It runs in an environment with fx_onnx and diffusers. PYTHON is the interpreter of one with optimum-onnx 0.1.0 and a
 diffusers that it takes. The table goes into docs/applications.md.
 """
 
 import argparse
-import json
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import transformers
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
-from benchmarks.application_models import write_table
+from benchmarks.application_models import outcomes, write_table
 
 HEIGHT, WIDTH = 32, 48
 """Another size than that of the export."""
@@ -222,21 +221,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
     parser.add_argument("--only", nargs="+", help="names of runs; the page does not change then")
+    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
-    first = "| pipeline | difference |"
-    rows = [first, "|---|---|"]
-    for chosen in RUNS:
-        if chosen.name not in (options.only or [each.name for each in RUNS]):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                found = run(chosen, Path(folder), options.client)
-            except fx_onnx.OnnxExporterError as error:
-                found = f"refused: {error.message}"
-        rows.append(f"| {chosen.name} | {found} |")
-        print(json.dumps([chosen.name, found]), flush=True)
+    chosen = [each for each in RUNS if options.only is None or each.name in options.only]
+    found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
     if not options.only:
-        write_table(first, rows)
+        first = "| pipeline | difference |"
+        write_table(first, [first, "|---|---|", *(f"| {name} | {outcome} |" for name, outcome in found.items())])
 
 
 if __name__ == "__main__":
