@@ -33,6 +33,7 @@ class Case:
         task: the task of its export.
         overrides: values of its config.
         in_js: the class of transformers.js, if it is not the model's.
+        layout: the layout of optimum-onnx.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Case:
     task: str
     overrides: tuple[tuple[str, Any], ...] = ()
     in_js: str = ""
+    layout: str = "optimum"
 
     @property
     def generates(self) -> bool:
@@ -49,10 +51,13 @@ class Case:
     @property
     def type(self) -> str:
         """The model type."""
-        return "clip" if self.name.startswith("clip") else self.name
+        return "clip" if self.name.startswith("clip") else self.name.partition(",")[0]
 
 
 _MARIAN = (("decoder_start_token_id", 0),)
+_WHISPER = (("max_source_positions", 50),)
+_SPEECH = ("ForSpeechSeq2Seq", "automatic-speech-recognition", _WHISPER)
+_TWO = "optimum-two-decoders"
 CASES = [
     Case("bert", "ForSequenceClassification", "text-classification"),
     Case("distilbert", "ForTokenClassification", "token-classification"),
@@ -70,7 +75,9 @@ CASES = [
     Case("t5", "ForSeq2SeqLM", "text2text-generation"),
     Case("bart", "ForSeq2SeqLM", "summarization"),
     Case("marian", "ForSeq2SeqLM", "translation", _MARIAN),
-    Case("whisper", "ForSpeechSeq2Seq", "automatic-speech-recognition", (("max_source_positions", 50),)),
+    Case("whisper", *_SPEECH),
+    Case("t5, two decoders", "ForSeq2SeqLM", "text2text-generation", (), "", _TWO),
+    Case("whisper, two decoders", *_SPEECH, "", _TWO),
     Case("vit-gpt2", "ForImageTextToText", "image-to-text"),
     Case("vit-trocr", "ForImageTextToText", "image-to-text"),
     Case("clip", "ForZeroShotImageClassification", "zero-shot-image-classification"),
@@ -161,7 +168,7 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
         found["input_points"] = torch.rand(2, 1, 3, 2) * size
         found["input_labels"] = torch.ones(2, 1, 3, dtype=torch.int64)
     if "input_values" in names:
-        found["input_values"] = torch.randn(3, 5000)
+        found["input_values"] = torch.randn(3, 17000)
     if "input_features" in names:
         found["input_features"] = torch.randn(3, config.num_mel_bins, 2 * config.max_source_positions)
     if "input_ids" in names:

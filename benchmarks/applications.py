@@ -72,7 +72,7 @@ def run(chosen: Case, folder: Path, python: str) -> str:
 
 def _names(chosen: Case, folder: Path) -> set[str]:
     """Exports the source, and returns the names of the inputs."""
-    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task)
+    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task, layout=chosen.layout)
     sessions = [onnxruntime.InferenceSession(folder / "out" / file.name) for file in files]
     return {each.name for session in sessions for each in session.get_inputs()}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 
 if TYPE_CHECKING:
@@ -240,5 +241,10 @@ def _load_processors(folder: Path, trust_remote_code: bool) -> tuple[Any, ...]:
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
         loader: Any = transformers.AutoProcessor  # transformers does not annotate it
         return (loader.from_pretrained(folder, **options),)
-    except Exception:  # such as a missing package; the inputs are derived from the config then
+    except Exception as error:  # such as a missing package
+        warn(
+            f"transformers cannot load the processor of {folder}: {first_line(error)}. The example inputs are derived "
+            "from the config instead.",
+            MessageId.MODEL_SOURCE,
+        )
         return ()
