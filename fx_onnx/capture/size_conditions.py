@@ -179,7 +179,7 @@ class SizeFacts:
         pairs = dims_and_sizes(self._request, self.inputs)
         found = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
         for dim, size in pairs:
-            symbols = getattr(dim, "free_symbols", set())
+            symbols: set[sympy.Symbol] = getattr(dim, "free_symbols", set())
             if len(symbols) == 1 and not symbols <= found.keys():
                 found[next(iter(symbols))] = int(sympy.solve(dim - size)[0])
         return found

@@ -41,7 +41,9 @@ def share_weights(files: Sequence[Path]) -> None:
         for _, tensor in tensors:
             tensor.release()
         ir.save(model, file)
-        new.replace(old) if size else (new.unlink(), old.unlink())
+        new.replace(old)
+        if not size:
+            old.unlink()
 
 
 def _place(
