@@ -173,11 +173,16 @@ class SizeFacts:
 
     @cached_property
     def _example(self) -> dict[sympy.Symbol, int]:
-        """The size of each symbol in the user's example."""
+        """The size of each symbol in the user's example; a dim may be a multiple of a symbol."""
         leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
         scalars = {symbol: leaves[place] for place, (symbol, _) in _scalars(self._program).items()}
         pairs = dims_and_sizes(self._request, self.inputs)
-        return scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        found = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        for dim, size in pairs:
+            symbols: set[sympy.Symbol] = getattr(dim, "free_symbols", set())
+            if len(symbols) == 1 and not symbols <= found.keys():
+                found[next(iter(symbols))] = int(sympy.solve(dim - size)[0])
+        return found
 
     @cached_property
     def _larger(self) -> dict[sympy.Symbol, int]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_onnx.core.plugins import Group, Records
+from fx_onnx.pretrained.diffusion import diffusion
 from fx_onnx.pretrained.encoder_decoder import encoder_decoder
 from fx_onnx.pretrained.mask_generation import mask_generation
 from fx_onnx.pretrained.parts import Given, Part, decoder, half, multiple_choice, one_graph
 from fx_onnx.pretrained.vision_language import image_text_to_text
 
-__all__ = ["TASKS", "Task", "rows_of"]
+__all__ = ["PIPELINE", "TASKS", "Task", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,9 @@ TASKS = Records(
 
 The first task whose class builds an architecture is its default. AutoModel builds every type, so its tasks are last.
 """
+
+PIPELINE = Task("DiffusionPipeline", (), diffusion)
+"""The row of a pipeline of diffusers, which is no task of transformers."""
 
 
 def rows_of(task: str | None) -> Iterator[tuple[str, Task]]:
