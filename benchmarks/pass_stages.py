@@ -20,8 +20,8 @@ import onnx_ir as ir
 
 import fx_onnx
 from fx_onnx import pipeline
+from fx_onnx.passes.legalization.ladder import convert_opset
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.optimize import optimize
 from tests.models.registry import CASES
 

@@ -14,6 +14,7 @@ from fx_onnx.passes.legalization.products import (
     legalize_repeated_constants,
     legalize_unsigned_products,
 )
+from fx_onnx.passes.legalization.step import OpsetStep
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
@@ -157,3 +158,26 @@ def test_a_repeated_last_axis_stays() -> None:
     text = TEXT.format(operator="Tile", rows=1, last=2, rest="y = MatMul(t, w)").replace("4,3]", "4,6]")
     program = model(text, {"c": torch.randn(1, 4, 3), "w": torch.randn(6, 2)})
     assert not legalize_repeated_constants(program).modified
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("aa->a", [(3, 3)]),
+        ("baa,b->", [(2, 3, 3), (2,)]),
+        ("abab->ba", [(2, 3, 2, 3)]),
+        ("...ij,...jk->...ik", [(2, 1, 3, 4), (2, 5, 4, 2)]),
+        ("...ij,jk->...ik", [(2, 5, 3, 4), (4, 2)]),
+        ("i...,i...->...", [(2, 3), (2, 3)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("b...a,...a", [(2, 3, 4), (3, 4)]),
+    ],
+)
+def test_einsum_with_ellipses_and_diagonals(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    names = "xz"[: len(shapes)]
+    inputs = ", ".join(f"float[{','.join(map(str, s))}] {name}" for name, s in zip(names, shapes, strict=True))
+    given = [torch.randn(shape) for shape in shapes]
+    rank = torch.einsum(equation, *given).dim()
+    result = f"float[{','.join('ABCD'[:rank])}]" if rank else "float"
+    text = f'g ({inputs}) => ({result} y) {{ y = Einsum<equation="{equation}">({", ".join(names)}) }}'
+    check_equal(model(text, opset=12), OpsetStep(11), given)
