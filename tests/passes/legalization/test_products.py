@@ -12,6 +12,7 @@ from fx_onnx.passes.legalization.products import (
     legalize_integer_products,
     legalize_matrix_times_vector,
     legalize_repeated_constants,
+    legalize_saturating_products,
     legalize_unsigned_products,
 )
 from fx_onnx.passes.legalization.step import OpsetStep
@@ -19,7 +20,7 @@ from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 from tests.modules import FunctionModule
-from tests.passes.checking import check, check_equal, model
+from tests.passes.checking import check, check_equal, model, run
 
 # ---------------------------------------------------------------- products of a matrix and a vector
 
@@ -109,6 +110,32 @@ def test_zero_points_and_dynamic_rows_stay() -> None:
     assert not legalize_integer_products(model(text, {"w": torch.ones(4, 2, dtype=torch.int8)})).modified
     text = "g (uint8[N,K] x, int8[K,2] w) => (int32[N,2] y) { y = MatMulInteger(x, w) }"
     assert not legalize_integer_products(model(text)).modified
+
+
+# ---------------------------------------------------------------- products that saturate
+
+
+@pytest.mark.parametrize(
+    ("inputs", "zeros"), [("", ""), ("", ", z"), ("", ", , w"), (", int8[4,3] b", ""), (", int8[4,3] b", ", z, w")]
+)
+def test_pairs_of_products_do_not_saturate(inputs: str, zeros: str) -> None:
+    """ONNX Runtime saturates the pairs of some processors only, so the numbers are those of PyTorch."""
+    a, b = torch.randint(200, 256, (5, 4), dtype=torch.uint8), torch.full((4, 3), 127, dtype=torch.int8)
+    constants = "uint8 z = {3}, int8 w = {-5}"
+    text = f"g (uint8[M,4] a{inputs}) => (int32[M,3] y) <{constants}> {{ y = MatMulInteger(a, b{zeros}) }}"
+    program = model(text, None if inputs else {"b": b})
+    assert legalize_saturating_products(program).modified
+    want = (a.int() - 3 * ("z" in zeros)) @ (b.int() + 5 * ("w" in zeros))
+    assert run(program, [a, b] if inputs else [a])[0].equal(want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_export_of_a_product_of_integers(dynamic: bool) -> None:
+    a, b = torch.randint(200, 256, (32, 64)).to(torch.uint8), torch.full((64, 32), 127, dtype=torch.int8)
+    module = FunctionModule(torch._int_mm if dynamic else lambda a: torch._int_mm(a, b))
+    args = (a, b) if dynamic else (a,)
+    program = fx_onnx.export(module, args, verbose=False)
+    assert_close(program(*args), module(*args))
 
 
 # ---------------------------------------------------------------- products of uint8 as products of int8
