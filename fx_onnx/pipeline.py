@@ -49,8 +49,8 @@ from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.ops.training_forms import TRAINING_FORMS
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
+from fx_onnx.passes.legalization.ladder import convert_opset
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, missing_operator, moved_inputs, operator_schema
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor
@@ -64,7 +64,9 @@ class NodeBuilder:
 
         Args:
             op_type: the operator.
-            inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input.
+            inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input. A
+                list for an input that is an attribute in the model's opset becomes this attribute, as the axes of a
+                Squeeze below opset 13.
             attributes: the attributes; None for one that the node does not get.
             sizes: the shape of all outputs where the schema cannot infer it, as after a Reshape to computed sizes.
             outputs: the number of outputs.
@@ -79,6 +81,10 @@ class NodeBuilder:
             raise TypeError(missing_operator(op_type, self.editor.opset))
         if domain:
             self.editor.model.graph.opset_imports.setdefault(domain, 1)
+        if schema is not None and len(inputs) > len(schema.inputs):
+            moved = moved_inputs(op_type, self.editor.opset)
+            attributes = {**attributes, **{name: inputs[place] for place, name in moved if place < len(inputs)}}
+            inputs = inputs[: len(schema.inputs)] if moved else inputs
         bound: dict[str, DataType] | None = None
         values: list[Value | None] = []
         for index, x in enumerate(inputs):

@@ -21,11 +21,15 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
 
-__all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
+__all__ = ["DeclinedError", "Result", "Rule", "check_rules", "rule", "with_named"]
 
 Result = Value | Sequence[Value | None] | str | None
 """What the function of a rule returns: the value that replaces the result, or one for each result of the root; a clause
 that says why the match is declined; or None where there is nothing to say."""
+
+
+class DeclinedError(Exception):
+    """A rule declines the match: what helpers of its function raise, with the clause that the function would return."""
 
 
 class Rule(Rewrite):
@@ -114,7 +118,10 @@ class Rule(Rewrite):
         f = _RuleBuilder(node, editor)
         nodes = match.nodes
         given = {"f": f, "node": node, "nodes": nodes}
-        result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
+        try:
+            result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
+        except DeclinedError as error:
+            result = str(error)
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
