@@ -23,6 +23,7 @@ class FoldRepeatedHeads(Rewrite):
 
     name = "fold_repeated_heads"
     op_types = ("Attention",)
+    producers = frozenset({"Reshape"})
     since = 23
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -56,6 +57,7 @@ class FoldRepeatsIntoRows(Rewrite):
 
     name = "fold_repeats_into_rows"
     op_types = ("MatMul",)
+    producers = frozenset({"Reshape", "Transpose"})
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Removes the repetition before one product."""
