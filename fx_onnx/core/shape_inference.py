@@ -33,9 +33,12 @@ def infer_shapes(node: ir.Node, opset: int) -> list[ir.Shape | None]:
         return unknown
     inputs: list[_Input | None] = []
     for value in node.inputs:
-        if value is not None and (value.dtype is None or not isinstance(value.type, ir.TensorType)):
+        if value is None:
+            inputs.append(None)
+        elif value.dtype is None or not isinstance(value.type, ir.TensorType):
             return unknown
-        inputs.append(None if value is None else (int(value.dtype), _sizes(value), _small_constant(value)))
+        else:
+            inputs.append((int(value.dtype), _sizes(value), _small_constant(value)))
     given = tuple([(attr.name, attr.type, _hashable(attr.value)) for attr in attributes])
     has_tensor = any(attr.type == ir.AttributeType.TENSOR for attr in attributes)  # which the cache would keep alive
     infer = _infer.__wrapped__ if has_tensor else _infer
