@@ -107,19 +107,15 @@ class Rule(Rewrite):
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
-        for name, holds in self._where.items():
-            value = bound.get(name)
-            if value is not None and not holds(value):
-                return False
         if editor.function is not None and any(map(has_reference, match.nodes)):
             return False
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = _RuleBuilder(node, editor)
+        bound["f"] = f = _RuleBuilder(node, editor)
         nodes = match.nodes
-        given = {"f": f, "node": node, "nodes": nodes}
+        bound["node"], bound["nodes"] = node, nodes
         try:
-            result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
+            result = self.function(*map(bound.get, self._parameters))
         except DeclinedError as error:
             result = str(error)
         if result is None or isinstance(result, str):
@@ -136,7 +132,7 @@ class _RuleBuilder(NodeBuilder):
     """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
 
     def __init__(self, node: ir.Node, editor: Editor) -> None:
-        super().__init__(node, editor, node.outputs[0].dtype)
+        super().__init__(node, editor, None)
 
     def _add(self, new: NewNode) -> None:
         pass
