@@ -191,7 +191,7 @@ class ScriptedModule(torch.nn.Module):
         if not isinstance(self.script, torch.jit.ScriptModule):
             self.forward = self._callable(self.script, (), ())  # type: ignore[method-assign]
             return
-        hooks = self.script._forward_pre_hooks, self.script._forward_hooks
+        hooks: tuple[Any, ...] = self.script._forward_pre_hooks, self.script._forward_hooks
         before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
         for name in script_methods(self.script):
             if name == "forward":
