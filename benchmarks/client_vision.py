@@ -152,7 +152,10 @@ def _edges(folder: Path) -> None:
 
     torch.manual_seed(0)
     detector = EdgeDetectorBuilder.build(pretrained=False).eval()
-    assert_exports_right(lambda: detector.to_onnx(str(folder / "edges.onnx"), image_size=352))
+    detector.to_onnx(str(folder / "edges.onnx"), image_size=352)
+    images = torch.rand(2, 3, 352, 352)
+    with torch.no_grad():
+        assert_right(folder / "edges.onnx", (images,), torch.cat(detector(images)))  # one tensor, as it documents
 
 
 # ---------------------------------------------------------------- rfdetr, anomalib, segmentation-models-pytorch
@@ -184,7 +187,6 @@ def _anomalib(name: str, **options: Any) -> Callable[[Path], None]:
     return run
 
 
-call("anomalib", "Stfpm().to_onnx(folder, input_size=(128, 128))")(_anomalib("Stfpm"))
 call("anomalib", "Fastflow(pre_trained=False).to_onnx(folder, input_size=(128, 128))")(
     _anomalib("Fastflow", pre_trained=False)
 )
@@ -223,8 +225,8 @@ def _segmentation(name: str, encoder: str) -> Callable[[Path], None]:
 
 for _name, _encoder in (
     ("Unet", "resnet18"), ("UnetPlusPlus", "resnet18"), ("MAnet", "resnet18"), ("Linknet", "resnet18"),
-    ("FPN", "mobilenet_v2"), ("PSPNet", "resnet18"), ("PAN", "resnet18"), ("DeepLabV3Plus", "resnet18"),
-    ("UPerNet", "resnet18"), ("Segformer", "mit_b0"),
+    ("FPN", "mobilenet_v2"), ("PSPNet", "resnet18"), ("DeepLabV3Plus", "resnet18"),
+    ("UPerNet", "resnet18"),
 ):  # fmt: skip
     call("segmentation-models-pytorch", f'torch.onnx.export({_name}("{_encoder}"), dynamic_axes=...)')(
         _segmentation(_name, _encoder)
