@@ -342,7 +342,10 @@ class _Interpreter(torch.fx.Interpreter):
         if any(size < 0 for shape in shapes for size in shape):
             raise ValueError("a piece has a negative size")
         own = [*pieces, *[None] * len(shapes)]
-        return [piece if list(getattr(piece, "shape", ())) == shape else None for piece, shape in zip(own, shapes)]
+        return [
+            piece if list(getattr(piece, "shape", ())) == shape else None
+            for piece, shape in zip(own, shapes, strict=False)
+        ]
 
 
 def _expression(size: Any) -> Any:
