@@ -1,57 +1,28 @@
 """Exports the models of torchvision and compares the results with eager on two images.
 
-    python -m benchmarks.vision [--timm] [--limit SECONDS] [--results FILE] [name or kind ...]
+    python -m benchmarks.vision [--limit SECONDS] [--results FILE] [name or kind ...]
 
-Each model has random weights and runs in a separate process with a time limit. `--timm` exports one model of each
-family of timm instead, if timm is installed. With `--results`, a run continues where an earlier one ended.
+Each model has random weights and runs in a separate process with a time limit. With `--results`, a
+run continues where an earlier one ended.
 """
 
 import argparse
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 import fx_onnx
 from benchmarks.families import OURS, RIGHT, Results
-from tests.models.vision import VISION, VisionModel, calibrate
-
-
-class TimmModel(VisionModel):
-    """A model of timm, with images of its default size."""
-
-    def build(self) -> nn.Module:
-        """Returns the module in eval mode, with the same weights at every call."""
-        import timm
-
-        torch.manual_seed(0)
-        module: nn.Module = timm.create_model(self.name)
-        with torch.no_grad():
-            calibrate(module, lambda: module(*self.examples(module)[1].values()))
-        return module.eval()
-
-
-def of_timm() -> Iterable[VisionModel]:
-    """Returns one model of each family: a test model, or else the one with the shortest name."""
-    import timm
-
-    for family in timm.list_modules():
-        names = timm.list_models(module=family)
-        if names:
-            name = min(names, key=lambda name: (not name.startswith("test_"), len(name), name))
-            config = timm.get_pretrained_cfg(name)
-            yield TimmModel(name, family, sizes=config.input_size[1:] if config else (224, 224))
+from tests.models.vision import VISION
 
 
 def main() -> int:
     """Prints a line for each model, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--timm", action="store_true", help="models of timm")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
     parser.add_argument("--results", type=Path, help="a file of results; models that it contains are not run again")
     options = parser.parse_args()
@@ -59,7 +30,7 @@ def main() -> int:
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # imported once, before the processes fork
     results = Results(options.results)
     counts: Counter[str] = Counter()
-    for model in of_timm() if options.timm else VISION:
+    for model in VISION:
         if options.names and not {model.name, model.kind}.intersection(options.names):
             continue
         found = results.get(OURS, model, options.limit)

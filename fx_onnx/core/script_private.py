@@ -16,7 +16,6 @@ __all__ = [
     "inlined_call",
     "registered_symbolics",
     "script_class",
-    "script_line",
     "script_method",
     "script_methods",
     "set_script_line",
@@ -79,15 +78,6 @@ def set_script_line(file: str, line: int) -> None:
     context = _tracing_context()
     if context is not None and hasattr(context, "loc_in_frame"):
         context.loc_in_frame = (f"{SCRIPT_MARK}{file}", line, "forward") if file else None
-
-
-def script_line() -> tuple[str, int] | None:
-    """Returns the file and the line of the TorchScript model that the capture runs, as ``set_script_line`` stored them.
-
-    Returns None if it runs none, or without the class or its attributes; then a warning about a size gives no place.
-    """
-    file, line, _ = getattr(_tracing_context(), "loc_in_frame", None) or ("", 0, "")
-    return (file.removeprefix(SCRIPT_MARK), line) if file.startswith(SCRIPT_MARK) else None
 
 
 def _tracing_context() -> Any:

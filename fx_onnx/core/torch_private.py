@@ -278,17 +278,24 @@ def replaced_kernels(kernels: Mapping[tuple[OpOverload, Any], Callable[..., Any]
     """Replaces kernels of operators, by operator and dispatch key, in the current thread until the context ends.
 
     ``torch.library`` can add a kernel but cannot remove one, so the dict of kernels is changed directly. Other threads
-    call the kernel that the operator had: the one in Python, or the one in C++.
+    call the kernel that the operator had: the one in Python, or the one in C++. With symbolic sizes, fake tensors
+    prefer a decomposition to a shape kernel, so a new shape kernel replaces it too.
     """
+    table: dict[Any, Callable[..., Any]] = torch._decomp.decomposition_table
     with CAPTURE_LOCK:
         before = {operator: dict(python_kernels(operator)) for operator, _ in kernels}
+        decompositions = {operator: table[operator] for operator in before if operator in table}
         try:
+            for (operator, key), kernel in kernels.items():
+                if key is torch._C.DispatchKey.Meta and operator in table:
+                    table[operator] = in_this_thread(kernel, decompositions[operator])
             for (operator, key), kernel in kernels.items():
                 original = before[operator].get(key) or compiled_kernel(operator, key)
                 python_kernels(operator)[key] = in_this_thread(kernel, original)
                 operator._dispatch_cache.clear()
             yield
         finally:
+            table.update(decompositions)
             for operator, own in before.items():
                 python_kernels(operator).clear()
                 python_kernels(operator).update(own)

@@ -114,6 +114,17 @@ def test_replaced_kernels_leave_other_threads_alone():
         assert kernel(x).shape == (7,)
 
 
+def test_a_shape_kernel_replaces_the_decomposition_that_fake_tensors_prefer():
+    operator, (_, meta) = aten.unfold_backward.default, torch_private.kernel_keys()
+    table, arguments = torch._decomp.decomposition_table, (torch.ones(3, 4), [8], 0, 4, 2)
+    before = table[operator]
+    with torch_private.replaced_kernels({(operator, meta): lambda grad, *_: grad.new_empty(7)}):
+        assert table[operator](*arguments).shape == (7,)
+        with ThreadPoolExecutor() as threads:
+            assert threads.submit(table[operator], *arguments).result().shape == (8,)
+    assert table[operator] is before
+
+
 def test_storage_id_tells_storages_apart():
     for device in ("cpu", "meta"):
         x = torch.zeros(4, device=device)

@@ -74,7 +74,8 @@ def _replace_kernels() -> Iterator[None]:
 
     torch.export keeps an RNN, LSTM or GRU as one operator, but it finds the shapes by unrolling it, which specializes
     the sequence length. Pooling in one dimension, ``fill_diagonal_``, ``take_along_dim`` and ``tensor_split``
-    specialize sizes in the same way. For fake quantization torch has only kernels for static shapes.
+    specialize sizes in the same way. For fake quantization torch has only kernels for static shapes. For the gradient
+    of ``unfold``, which is in istft, torch adds the windows one by one to find a shape that is an argument.
     """
     composite, meta = kernel_keys()
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
@@ -86,6 +87,7 @@ def _replace_kernels() -> Iterator[None]:
     kernels: dict[Any, Any] = {
         **{(o, meta): _fake_quantize for o in fake_quantizing if meta not in python_kernels(o)},
         **{(o, composite): partial(_recurrence, python_kernels(o)[composite]) for o in recurrent},
+        (aten.unfold_backward.default, meta): lambda grad, input_size, *_: grad.new_empty(input_size),
         (aten.max_pool1d.default, composite): _max_pool1d,
         (aten.batch_norm.default, composite): _batch_norm,
         (aten.fill_diagonal_.default, composite): lambda tensor, *_, **__: tensor,  # which it writes to
