@@ -3,6 +3,10 @@
 The models have random weights, and are made without downloads in the environment of fx_onnx.
 """
 
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 import torch
 import transformers
 
+import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
 from tests.models.families import FAMILIES
 from tests.models.small_configs import small_config
@@ -28,6 +33,7 @@ class Case:
         task: the task of its export.
         overrides: values of its config.
         in_js: the class of transformers.js, if it is not the model's.
+        layout: the layout of optimum-onnx.
     """
 
     name: str
@@ -35,6 +41,7 @@ class Case:
     task: str
     overrides: tuple[tuple[str, Any], ...] = ()
     in_js: str = ""
+    layout: str = "optimum"
 
     @property
     def generates(self) -> bool:
@@ -44,10 +51,13 @@ class Case:
     @property
     def type(self) -> str:
         """The model type."""
-        return "clip" if self.name.startswith("clip") else self.name
+        return "clip" if self.name.startswith("clip") else self.name.partition(",")[0]
 
 
 _MARIAN = (("decoder_start_token_id", 0),)
+_WHISPER = (("max_source_positions", 50),)
+_SPEECH = ("ForSpeechSeq2Seq", "automatic-speech-recognition", _WHISPER)
+_TWO = "optimum-two-decoders"
 CASES = [
     Case("bert", "ForSequenceClassification", "text-classification"),
     Case("distilbert", "ForTokenClassification", "token-classification"),
@@ -65,7 +75,9 @@ CASES = [
     Case("t5", "ForSeq2SeqLM", "text2text-generation"),
     Case("bart", "ForSeq2SeqLM", "summarization"),
     Case("marian", "ForSeq2SeqLM", "translation", _MARIAN),
-    Case("whisper", "ForSpeechSeq2Seq", "automatic-speech-recognition", (("max_source_positions", 50),)),
+    Case("whisper", *_SPEECH),
+    Case("t5, two decoders", "ForSeq2SeqLM", "text2text-generation", (), "", _TWO),
+    Case("whisper, two decoders", *_SPEECH, "", _TWO),
     Case("vit-gpt2", "ForImageTextToText", "image-to-text"),
     Case("vit-trocr", "ForImageTextToText", "image-to-text"),
     Case("clip", "ForZeroShotImageClassification", "zero-shot-image-classification"),
@@ -156,7 +168,7 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
         found["input_points"] = torch.rand(2, 1, 3, 2) * size
         found["input_labels"] = torch.ones(2, 1, 3, dtype=torch.int64)
     if "input_values" in names:
-        found["input_values"] = torch.randn(3, 5000)
+        found["input_values"] = torch.randn(3, 17000)
     if "input_features" in names:
         found["input_features"] = torch.randn(3, config.num_mel_bins, 2 * config.max_source_positions)
     if "input_ids" in names:
@@ -180,6 +192,30 @@ def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict
         if chosen.generates:
             return {"tokens": model.generate(**given, **_GENERATION)}
         return {key: value for key, value in model(**given).items() if isinstance(value, torch.Tensor)}
+
+
+def outcomes(runs: Mapping[str, Callable[[Path], str]], kept: Path | None, seconds: float = 420) -> dict[str, str]:
+    """Returns the outcome of each run, which gets a folder of its own.
+
+    Args:
+        runs: the name of a run → what returns its outcome.
+        kept: a JSON file with the outcomes of earlier processes, which each new one is added to; None keeps none.
+        seconds: no run begins later than this with a file. Start the process again to continue.
+    """
+    start, found = time.monotonic(), json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    for name, run in runs.items():
+        if name not in found:
+            if kept is not None and time.monotonic() - start > seconds:
+                raise SystemExit(f"{name} is next; start again")
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    found[name] = run(Path(folder))
+                except fx_onnx.OnnxExporterError as error:
+                    found[name] = f"refused: {error.message}"
+            print(json.dumps([name, found[name]]), flush=True)
+        if kept is not None:
+            kept.write_text(json.dumps(found, indent=1))
+    return {name: found[name] for name in runs}
 
 
 def write_table(first: str, rows: list[str]) -> None:

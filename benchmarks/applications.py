@@ -1,23 +1,24 @@
 """Exports tiny models to folders for applications, loads them in the unedited client, and compares with PyTorch.
 
-    python -m benchmarks.applications --client PYTHON [--only NAME...]
+    python -m benchmarks.applications --client PYTHON [--only NAME...] [--kept FILE]
 
 PYTHON is the interpreter of an environment with optimum-onnx 0.1.0; everything else runs in the environment of fx_onnx.
 Before the client loads a folder, it must hold an ONNX file, and the client's own exporter is replaced by an error. The
-table goes into docs/applications.md.
+table goes into docs/applications.md. Its last column has the client's own export of the same source, in the client's
+environment.
 """
 
 import argparse
-import json
 import subprocess
-import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import torch
 
 import fx_onnx
-from benchmarks.application_models import CASES, Case, inputs_of, results_of, saved, write_table
+from benchmarks.application_models import CASES, Case, inputs_of, outcomes, results_of, saved, write_table
 
 CLIENTS = {
     "": "ForFeatureExtraction",
@@ -26,11 +27,21 @@ CLIENTS = {
 }
 """The ends of the names of the client's classes, where they differ from transformers'."""
 
+OWN_TASKS = {
+    "summarization": "text2text-generation",
+    "translation": "text2text-generation",
+    "image-segmentation": "semantic-segmentation",
+    "image-feature-extraction": "feature-extraction",
+}
+"""The client's names of tasks, where they are others."""
+
 CLIENT = """
 import json, sys, warnings
 from pathlib import Path
 import numpy as np, torch
 import optimum.exporters.onnx as exporter
+if sys.argv[6]:
+    exporter.main_export("source", sys.argv[1], task=sys.argv[6], do_validation=False)
 def refuse(*args, **kwargs): raise AssertionError("the client exports the model itself")
 exporter.main_export = refuse
 import optimum.onnxruntime as client
@@ -47,21 +58,34 @@ np.savez(sys.argv[4], **{k: v.numpy() for k, v in found.items() if isinstance(v,
 
 
 def run(chosen: Case, folder: Path, python: str) -> str:
-    """Returns the largest difference of a client's result from PyTorch's, or what failed."""
+    """Returns two cells, for this export and the client's own.
+
+    Each is the largest difference of a client's result from PyTorch's, or what failed.
+    """
     model = saved(chosen, folder / "source")
-    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task)
-    sessions = [onnxruntime.InferenceSession(folder / "out" / file.name) for file in files]
-    given = inputs_of(model, {each.name for session in sessions for each in session.get_inputs()})
+    given = inputs_of(model, _names(chosen, folder))
     want = results_of(chosen, model, given)
     np.savez(folder / "given.npz", **{key: value.numpy() for key, value in given.items()})
+    cells = [_cell(chosen, folder, python, want, is_own) for is_own in (False, True)]
+    return " | ".join(cells)
+
+
+def _names(chosen: Case, folder: Path) -> set[str]:
+    """Exports the source, and returns the names of the inputs."""
+    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task, layout=chosen.layout)
+    sessions = [onnxruntime.InferenceSession(folder / "out" / file.name) for file in files]
+    return {each.name for session in sessions for each in session.get_inputs()}
+
+
+def _cell(chosen: Case, folder: Path, python: str, want: dict[str, torch.Tensor], is_own: bool) -> str:
     name = f"ORTModel{CLIENTS.get(chosen.auto, chosen.auto)}"
     call = "generate" if chosen.generates else "forward"
-    command = [
-        *(python, "-c", CLIENT, str(folder / "out"), name, str(folder / "given.npz"), str(folder / "found.npz"), call)
-    ]
+    own = OWN_TASKS.get(chosen.task, chosen.task) + ("-with-past" if chosen.generates else "") if is_own else ""
+    place = folder / ("own" if is_own else "out")
+    command = [python, "-c", CLIENT, str(place), name, str(folder / "given.npz"), str(folder / "found.npz"), call, own]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
-        return f"fails: {done.stderr.strip().splitlines()[-1]}"
+        return f"fails: {done.stderr.strip().splitlines()[-1][:150].replace('|', '/')}"
     found = np.load(folder / "found.npz")
     shared = [key for key in want if key in found]
     if not shared or any(found[key].shape != tuple(want[key].shape) for key in shared):
@@ -86,21 +110,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
     parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
+    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
-    first = "| type | class | difference |"
-    rows = [first, "|---|---|---|"]
-    for chosen in CASES:
-        if chosen.name not in (options.only or [each.name for each in CASES if _has_class(each)]):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                found = run(chosen, Path(folder), options.client)
-            except fx_onnx.OnnxExporterError as error:
-                found = f"refused: {error.message}"
-        rows.append(f"| {chosen.name} | ORTModel{CLIENTS.get(chosen.auto, chosen.auto)} | {found} |")
-        print(json.dumps([chosen.name, chosen.auto, found]), flush=True)
+    chosen = [each for each in CASES if (each.name in options.only if options.only else _has_class(each))]
+    found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
     if not options.only:
-        write_table(first, rows)
+        first = "| type | class | fx_onnx | optimum-onnx |"
+        names = {each.name: f"ORTModel{CLIENTS.get(each.auto, each.auto)}" for each in chosen}
+        write_table(first, [first, "|---|---|---|---|", *(f"| {key} | {names[key]} | {found[key]} |" for key in found)])
 
 
 if __name__ == "__main__":

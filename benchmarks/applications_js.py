@@ -1,6 +1,6 @@
 """Exports tiny models for transformers.js in all precisions, runs them in Node, and compares with PyTorch.
 
-    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...]
+    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...] [--kept FILE]
 
 FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The reference is the
 module in the same precision. The table goes into docs/applications.md.
@@ -9,8 +9,7 @@ module in the same precision. The table goes into docs/applications.md.
 import argparse
 import json
 import subprocess
-import tempfile
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from benchmarks.application_models import Case, case, inputs_of, results_of, saved, write_table
+from benchmarks.application_models import Case, case, inputs_of, outcomes, results_of, saved, write_table
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.inputs import processed
 from fx_onnx.pretrained.layouts import LAYOUTS
@@ -56,12 +55,12 @@ fs.writeFileSync(folder + "/found.json", JSON.stringify({ dims: found.dims, valu
 """
 
 
-def run(chosen: Case, folder: Path, modules: Path, precisions: Sequence[str]) -> list[str]:
-    """Returns the client's difference from PyTorch and the distance from fp32 for each precision, or what failed."""
+def run(chosen: Case, precision: str, folder: Path, modules: Path) -> str:
+    """Returns the client's difference from PyTorch and the distance from fp32, or what failed."""
     model = saved(chosen, folder / "source")
     (folder / "run.mjs").write_text(CLIENT, encoding="utf-8")
     (folder / "node_modules").symlink_to((modules / "node_modules").resolve())
-    return [_one(name, model, chosen, folder) if name in precisions else "not run" for name in PRECISIONS]
+    return _one(precision, model, chosen, folder)
 
 
 def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
@@ -157,17 +156,17 @@ def main() -> None:
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
     parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
+    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
-    first = f"| in Node | {' | '.join(PRECISIONS)} |"
-    rows = [first, "|---" * (len(PRECISIONS) + 1) + "|"]
-    for name in options.only or NAMES:
-        with tempfile.TemporaryDirectory() as folder:
-            found = run(case(name), Path(folder), options.modules, options.precisions)
-        rows.append(f"| {name} | {' | '.join(found)} |")
-        print(rows[-1], flush=True)
+    pairs = [(name, precision) for name in options.only or NAMES for precision in options.precisions]
+    runs = {f"{name} {each}": partial(run, case(name), each, modules=options.modules) for name, each in pairs}
+    found = outcomes(runs, options.kept)
     if not options.only:
-        write_table(first, rows)
+        first = f"| in Node | {' | '.join(options.precisions)} |"
+        cells = {name: [found[f"{name} {each}"] for each in options.precisions] for name in NAMES}
+        rows = [f"| {name} | {' | '.join(row)} |" for name, row in cells.items()]
+        write_table(first, [first, "|---" * (len(options.precisions) + 1) + "|", *rows])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from benchmarks import client_vision  # noqa: F401  registers its calls
+from benchmarks import client_audio, client_vision  # noqa: F401  register their calls
 from benchmarks.client_registry import CALLS, assert_right, call, settle
 
 # ---------------------------------------------------------------- segment-anything

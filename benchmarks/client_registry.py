@@ -26,17 +26,22 @@ def call(client: str, text: str) -> Callable[[Callable[[Path], None]], Callable[
     return register
 
 
-def assert_right(path: Path | str, inputs: Iterable[Tensor], want: Any, tolerance: float | None = None) -> None:
-    """Runs a file and compares its first outputs with the tensors of ``want``.
+def opened(path: Path | str) -> Any:
+    """Returns the session of a file in ONNX Runtime."""
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def assert_right(file: Any, inputs: Iterable[Tensor], want: Any, tolerance: float | None = None) -> None:
+    """Runs a file, or its session, and compares its first outputs with the tensors of ``want``.
 
     Raises:
         AssertionError: a result differs.
     """
-    import onnxruntime
-
     from tests.compare import assert_close
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = opened(file) if isinstance(file, (str, Path)) else file
     names = [each.name for each in session.get_inputs()]
     got = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs, strict=True)})
     wanted = [each for each in torch.utils._pytree.tree_leaves(want) if isinstance(each, Tensor)]
@@ -52,15 +57,18 @@ def settle(model: nn.Module, *inputs: Tensor) -> None:
 
 
 @contextmanager
-def watched_exports() -> Iterator[list[tuple[nn.Module, tuple[Any, ...], str]]]:
-    """Yields the list of the exports that a client makes within the context: the module, its arguments and the file."""
-    export, made = torch.onnx.export, list[tuple[nn.Module, tuple[Any, ...], str]]()
+def watched_exports() -> Iterator[list[tuple[nn.Module, tuple[Any, ...], Any]]]:
+    """Yields the list of the exports that a client makes within the context: the module, its arguments and the session.
+
+    A client may move or change the file that it wrote, so the session is opened at once.
+    """
+    export, made = torch.onnx.export, list[tuple[nn.Module, tuple[Any, ...], Any]]()
 
     def watch(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(export).bind(*args, **kwargs).arguments
         result = export(*args, **kwargs)
         example = given["args"]
-        made.append((given["model"], example if isinstance(example, tuple) else (example,), str(given["f"])))
+        made.append((given["model"], example if isinstance(example, tuple) else (example,), opened(given["f"])))
         return result
 
     with mock.patch.object(torch.onnx, "export", watch):
@@ -76,7 +84,7 @@ def assert_exports_right(client: Callable[[], Any], *others: tuple[Any, ...], to
     with watched_exports() as made:
         client()
     assert made, "the client exports nothing"
-    for module, example, path in made:
+    for module, example, session in made:
         for arguments in (example, *others):
             with torch.no_grad():
-                assert_right(path, arguments, module(*arguments), tolerance)
+                assert_right(session, arguments, module(*arguments), tolerance)

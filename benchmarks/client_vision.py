@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks.client_registry import assert_exports_right, assert_right, call, settle
 
@@ -35,6 +36,27 @@ def _yolo(config: str, size: int = 320, **options: Any) -> Callable[[Path], None
     return run
 
 
+def _yolo_nms(config: str, size: int = 160, **options: Any) -> Callable[[Path], None]:
+    """Returns an export with the suppression of boxes, compared with the module that ultralytics exports."""
+
+    def run(folder: Path) -> None:
+        os.environ.setdefault("YOLO_CONFIG_DIR", str(folder))
+        from ultralytics import YOLO
+
+        torch.manual_seed(0)
+        yolo = YOLO(config)
+        settle(yolo.model, torch.rand(4, 3, size, size))
+        os.chdir(folder)
+        others = (
+            [(torch.rand(1, 3, size + 64, size - 32),)] if options.get("dynamic") else [(torch.rand(1, 3, size, size),)]
+        )
+        assert_exports_right(
+            lambda: yolo.export(format="onnx", imgsz=size, simplify=False, nms=True, conf=0.0001, **options), *others
+        )
+
+    return run
+
+
 for _config in ("yolo11n.yaml", "yolov8n.yaml", "yolov8n-seg.yaml", "yolo26n.yaml"):
     for _opset in (12, 18):
         call("ultralytics", f'YOLO("{_config}").export(opset={_opset})')(_yolo(_config, opset=_opset))
@@ -52,6 +74,11 @@ for _config in ("yolo11n-seg.yaml", "yolo11n-pose.yaml", "yolo11n-obb.yaml", "yo
     )
 for _opset in (9, 10, 11, 13, 14, 15, 16, 17):
     call("ultralytics", f'YOLO("yolo11n.yaml").export(opset={_opset})')(_yolo("yolo11n.yaml", 160, opset=_opset))
+for _config in ("yolo11n.yaml", "yolo11n-seg.yaml", "yolo11n-pose.yaml", "yolo11n-obb.yaml"):
+    call("ultralytics", f'YOLO("{_config}").export(opset=17, nms=True)')(_yolo_nms(_config, opset=17))
+call("ultralytics", 'YOLO("yolo11n.yaml").export(opset=12, nms=True, dynamic=True)')(
+    _yolo_nms("yolo11n.yaml", opset=12, dynamic=True)
+)
 call("ultralytics", 'YOLO("yolo26n.yaml").export(opset=12, end2end=False)')(
     _yolo("yolo26n.yaml", 160, opset=12, end2end=False)
 )
@@ -94,7 +121,78 @@ for _name, _options in _TIMM.items():
     call("timm", f'onnx_export(create_model("{_name}"){_given})')(_timm(_name, **_options))
 
 
-# ---------------------------------------------------------------- segmentation-models-pytorch
+# ---------------------------------------------------------------- kornia
+
+
+def _rt_detr(image_size: int | None, **options: Any) -> Callable[[Path], None]:
+    """Returns an export of an RT-DETR detector with its processing of images and boxes."""
+
+    def run(folder: Path) -> None:
+        from kornia.contrib.object_detection import RTDETRDetectorBuilder
+        from kornia.models.rt_detr.model import RTDETRConfig
+
+        torch.manual_seed(0)
+        config = RTDETRConfig("resnet18d", num_classes=5, input_size=256, head_num_queries=20)
+        detector = RTDETRDetectorBuilder.build(config=config, confidence_threshold=0.01, **options).eval()
+        image = (torch.rand(1, 3, image_size, image_size) if image_size else torch.rand(1, 3, 300, 200),)
+        assert_exports_right(lambda: detector.to_onnx(str(folder / "detector.onnx"), image_size=image_size), image)
+
+    return run
+
+
+call("kornia", "RTDETRDetectorBuilder.build(config).to_onnx(image_size=256)")(_rt_detr(256))
+call("kornia", "RTDETRDetectorBuilder.build(config, confidence_filtering=False).to_onnx(image_size=None)")(
+    _rt_detr(None, confidence_filtering=False)
+)
+
+
+@call("kornia", "EdgeDetectorBuilder.build(pretrained=False).to_onnx(image_size=352)")
+def _edges(folder: Path) -> None:
+    from kornia.contrib.edge_detection import EdgeDetectorBuilder
+
+    torch.manual_seed(0)
+    detector = EdgeDetectorBuilder.build(pretrained=False).eval()
+    detector.to_onnx(str(folder / "edges.onnx"), image_size=352)
+    images = torch.rand(2, 3, 352, 352)
+    with torch.no_grad():
+        assert_right(folder / "edges.onnx", (images,), torch.cat(detector(images)))  # one tensor, as it documents
+
+
+# ---------------------------------------------------------------- rfdetr, anomalib, segmentation-models-pytorch
+
+
+def _rfdetr(**options: Any) -> Callable[[Path], None]:
+    def run(folder: Path) -> None:
+        from rfdetr import RFDETRNano
+
+        torch.manual_seed(0)
+        detector = RFDETRNano(pretrain_weights=None, device="cpu")
+        assert_exports_right(lambda: detector.export(output_dir=str(folder), verbose=False, **options))
+
+    return run
+
+
+call("rfdetr", "RFDETRNano(pretrain_weights=None).export()")(_rfdetr())
+call("rfdetr", "RFDETRNano(pretrain_weights=None).export(dynamic_batch=True)")(_rfdetr(dynamic_batch=True))
+
+
+def _anomalib(name: str, **options: Any) -> Callable[[Path], None]:
+    def run(folder: Path) -> None:
+        import anomalib.models
+
+        torch.manual_seed(0)
+        model = getattr(anomalib.models, name)(**options).eval()
+        assert_exports_right(lambda: model.to_onnx(folder, input_size=(128, 128)), (torch.rand(3, 3, 128, 128),))
+
+    return run
+
+
+call("anomalib", "Fastflow(pre_trained=False).to_onnx(folder, input_size=(128, 128))")(
+    _anomalib("Fastflow", pre_trained=False)
+)
+call("anomalib", "ReverseDistillation(pre_trained=False).to_onnx(folder, input_size=(128, 128))")(
+    _anomalib("ReverseDistillation", pre_trained=False)
+)
 
 
 def _segmentation(name: str, encoder: str) -> Callable[[Path], None]:
@@ -127,8 +225,109 @@ def _segmentation(name: str, encoder: str) -> Callable[[Path], None]:
 
 for _name, _encoder in (
     ("Unet", "resnet18"), ("UnetPlusPlus", "resnet18"), ("MAnet", "resnet18"), ("Linknet", "resnet18"),
-    ("FPN", "mobilenet_v2"), ("PSPNet", "resnet18"), ("DeepLabV3Plus", "resnet18"), ("UPerNet", "resnet18"),
+    ("FPN", "mobilenet_v2"), ("PSPNet", "resnet18"), ("DeepLabV3Plus", "resnet18"),
+    ("UPerNet", "resnet18"),
 ):  # fmt: skip
     call("segmentation-models-pytorch", f'torch.onnx.export({_name}("{_encoder}"), dynamic_axes=...)')(
         _segmentation(_name, _encoder)
     )
+
+
+# ---------------------------------------------------------------- monai
+
+
+def _monai(name: str, **options: Any) -> Callable[[Path], None]:
+    def run(folder: Path) -> None:
+        import monai.networks.nets
+        from monai.networks.utils import convert_to_onnx
+
+        torch.manual_seed(0)
+        model = getattr(monai.networks.nets, name)(**options).eval()
+        size = (32,) * options["spatial_dims"]
+        assert_exports_right(
+            lambda: convert_to_onnx(
+                model,
+                [torch.rand(1, 1, *size)],
+                input_names=["x"],
+                output_names=["y"],
+                dynamic_axes={"x": [0], "y": [0]},
+                filename=str(folder / "model.onnx"),
+                verify=True,
+                use_ort=True,
+                device=torch.device("cpu"),
+                rtol=1e-3,
+                atol=1e-4,
+            ),
+            (torch.rand(2, 1, *size),),
+        )
+
+    return run
+
+
+for _name, _options in (
+    ("UNet", {"spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": (4, 8, 16), "strides": (2, 2)}),
+    ("SegResNet", {"spatial_dims": 3, "init_filters": 8}),
+    ("DenseNet121", {"spatial_dims": 2, "in_channels": 1, "out_channels": 2}),
+    ("AttentionUnet", {"spatial_dims": 2, "in_channels": 1, "out_channels": 2, "channels": (4, 8), "strides": (2,)}),
+):
+    call("monai", f"convert_to_onnx({_name}, verify=True, use_ort=True)")(_monai(_name, **_options))
+
+
+# ---------------------------------------------------------------- diffusers
+
+
+def _diffusers(part: str, opset: int) -> Callable[[Path], None]:
+    """Returns the call of the script convert_stable_diffusion_checkpoint_to_onnx.py for one part of a pipeline."""
+
+    def run(folder: Path) -> None:
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+
+        torch.manual_seed(0)
+        if part == "unet":
+            model: nn.Module = UNet2DConditionModel(
+                sample_size=16,
+                block_out_channels=(32, 64),
+                layers_per_block=1,
+                down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+                up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+                cross_attention_dim=32,
+                attention_head_dim=8,
+            )
+            names = ["sample", "timestep", "encoder_hidden_states", "return_dict"]
+            args: tuple[Any, ...] = (torch.randn(2, 4, 16, 16), torch.randn(2), torch.randn(2, 7, 32), False)
+            other: tuple[Any, ...] = (torch.randn(4, 4, 24, 8), torch.randn(4), torch.randn(4, 9, 32))
+            axes = {
+                "sample": {0: "batch", 1: "channels", 2: "height", 3: "width"},
+                "timestep": {0: "batch"},
+                "encoder_hidden_states": {0: "batch", 1: "sequence"},
+            }
+        else:
+            model = AutoencoderKL(
+                down_block_types=("DownEncoderBlock2D",) * 2,
+                up_block_types=("UpDecoderBlock2D",) * 2,
+                block_out_channels=(32, 64),
+            )
+            model.forward = model.decode  # as in the script
+            names, args = ["latent_sample", "return_dict"], (torch.randn(1, 4, 8, 8), False)
+            other = (torch.randn(2, 4, 6, 10),)
+            axes = {"latent_sample": {0: "batch", 1: "channels", 2: "height", 3: "width"}}
+        path = folder / "model.onnx"
+        torch.onnx.export(
+            model.eval(),
+            args,
+            f=path.as_posix(),
+            input_names=names,
+            output_names=["out_sample"],
+            dynamic_axes=axes,
+            do_constant_folding=True,
+            opset_version=opset,
+        )
+        for given in (args[:-1], other):
+            with torch.no_grad():
+                assert_right(path, given, model(*given, return_dict=False))
+
+    return run
+
+
+for _part in ("unet", "vae decoder"):
+    call("diffusers", f"convert_stable_diffusion_checkpoint_to_onnx.py: the {_part}")(_diffusers(_part, 14))

@@ -35,7 +35,15 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "lightning": ["lightning"],
     "skorch": ["skorch"],
     "fastai": ["fastai"],
+    "kornia": ["kornia"],
+    "rfdetr": ["rfdetr[onnx]"],
+    "anomalib": ["anomalib"],
     "segmentation-models-pytorch": ["segmentation-models-pytorch"],
+    "monai": ["monai"],
+    "diffusers": ["diffusers"],
+    "openai-whisper": ["openai-whisper"],
+    "silero-vad": ["silero-vad"],
+    "stable-baselines3": ["stable-baselines3"],
     KEYWORDS: [],
 }
 """What is installed for each client; the first is the client itself."""

@@ -57,7 +57,7 @@ def main() -> None:
             kept.write_text(json.dumps(found))
         total[model.name] = found
         print(model.name, {name: found[name]["missing"] for name in targets if found[name]["missing"]}, flush=True)
-    print(f"| target | table | nodes | with a kernel | networks | wholly | without |\n|{'---|' * 7}")
+    print(f"| target | table | nodes | with a kernel | networks | complete | without |\n|{'---|' * 7}")
     for name in targets:
         rows = [found[name] for found in total.values()]
         nodes, missing = sum(row["nodes"] for row in rows), sum((Counter(row["missing"]) for row in rows), Counter())

@@ -22,7 +22,7 @@ import torch
 import fx_onnx
 from fx_onnx import ONNXProgram
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
-from fx_onnx.passes.legalization.opsets.ladder import convert_opset
+from fx_onnx.passes.legalization.ladder import convert_opset
 from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 from tests.models.registry import CASES, Inputs, ModelCase

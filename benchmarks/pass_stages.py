@@ -21,7 +21,6 @@ import onnx_ir as ir
 import fx_onnx
 from fx_onnx import pipeline
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.optimize import optimize
 from tests.models.registry import CASES
 
@@ -31,7 +30,7 @@ OLD_OPSET = 10
 STAGES: Mapping[str, Callable[[ir.Model], Any]] = {
     "optimize": optimize,
     "legalize": legalize,
-    "convert_opset": lambda model: convert_opset(model, OLD_OPSET),
+    "convert_opset": lambda model: pipeline.convert_opset(model, OLD_OPSET),
 }
 
 

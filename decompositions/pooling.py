@@ -8,15 +8,15 @@ from torch import Tensor
 
 from fx_onnx.decompositions._axis_products import matmul_along
 from fx_onnx.decompositions._empty_results import decomposes_unless_empty
-from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions._sizes import at_least, is_known
 from fx_onnx.decompositions._torch_private import statically_known_true
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Returns where each of the ``out`` windows of adaptive pooling over ``size`` elements begins and ends."""
-    window = torch.arange(out, device=like.device)
-    return (window * size) // out, ((window + 1) * size + out - 1) // out
+    window, count = torch.arange(out, device=like.device), at_least(out, 1)
+    return (window * size) // count, ((window + 1) * size + out - 1) // count
 
 
 # ---------------------------------------------------------------- adaptive means
@@ -153,19 +153,24 @@ def _max_and_indices(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Te
 
 @decomposes(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Returns the largest element of each window, and its index in the flattened plane.
-
-    A window that is shorter than the longest one repeats its last element.
-    """
+    """Returns the largest element of each window, and its index in the flattened plane."""
     axes = len(output_size)
     if all(is_known(out, 1) for out in output_size):
         values, places = self.flatten(-axes).max(-1)
         shape = [*self.shape[:-axes], *[1] * axes]
         return values.reshape(shape), places.reshape(shape)
+    return adaptive_max_of_windows(self, output_size)
+
+
+def adaptive_max_of_windows(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Returns the largest element of each window, and its index, by the same operators for all sizes.
+
+    A window that is shorter than the longest one repeats its last element.
+    """
     places_by_axis = []
-    for size, out in zip(self.shape[-axes:], output_size, strict=True):
+    for size, out in zip(self.shape[-len(output_size) :], output_size, strict=True):
         begin, end = _bounds(size, out, self)
-        longest = (size + out - 1) // out + (0 if isinstance(size, int) and size % out == 0 else 1)
+        longest = (size + out - 1) // at_least(out, 1) + 1
         place = begin.unsqueeze(1) + torch.arange(longest, device=self.device)
         places_by_axis.append(torch.minimum(place, (end - 1).unsqueeze(1)))
     return _max_and_indices(self, places_by_axis)

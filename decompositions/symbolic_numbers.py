@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fx_onnx.decompositions import unary, vision
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions._torch_private import depends_on_data
-from fx_onnx.decompositions.pooling import average_pool, max_pool
+from fx_onnx.decompositions.pooling import adaptive_max_of_windows, average_pool, max_pool
 from fx_onnx.decompositions.registry import DECOMPOSITIONS, SYMBOLIC, Operator, aten, takes_symbols
 
 Number = int | float
@@ -465,9 +465,6 @@ def interpolate(
 
 _DECOMPOSED: tuple[Operator, ...] = (
     aten.adaptive_avg_pool1d.default,
-    aten.adaptive_max_pool1d.default,
-    aten.adaptive_max_pool2d.default,
-    aten.adaptive_max_pool3d.default,
     aten.addmm.default,
     aten.addmv.default,
     aten.addr.default,
@@ -495,5 +492,8 @@ _DECOMPOSED: tuple[Operator, ...] = (
     aten.var_mean.correction,
 )
 takes_symbols(aten.im2col.default)(vision.im2col)
+takes_symbols(
+    aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default
+)(adaptive_max_of_windows)  # fmt: skip
 takes_symbols(aten.logit.default)(unary.logit)
 SYMBOLIC.update({each: DECOMPOSITIONS[each] for each in _DECOMPOSED if each in DECOMPOSITIONS})

@@ -49,12 +49,16 @@ from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.ops.training_forms import TRAINING_FORMS
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
+from fx_onnx.passes.legalization.ladder import convert_opset
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply
-from fx_onnx.passes.weights.stored_weights import FoldWeightSelections, FoldWeightTransposes, TransposeSharedWeights
+from fx_onnx.passes.weights.stored_weights import (
+    fold_weight_selections,
+    fold_weight_transposes,
+    transpose_shared_weights,
+)
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -202,9 +206,9 @@ def _optimize(job: OnnxJob) -> OnnxJob:
     if job.options.modules_as_functions:
         # Common subexpressions are eliminated after that stage. Otherwise one module would use a result that another
         # module computes.
-        without |= {EliminateCommonSubexpressions.name, TransposeSharedWeights.name}
+        without |= {EliminateCommonSubexpressions.name, transpose_shared_weights.name}
     if not job.options.fold_constants:
-        folding = (EvaluateConstants, FoldWeightSelections, FoldWeightTransposes, TransposeSharedWeights)
+        folding = (EvaluateConstants, fold_weight_selections, fold_weight_transposes, transpose_shared_weights)
         without |= {each.name for each in folding}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:

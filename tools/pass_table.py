@@ -2,19 +2,20 @@
 
     python -m tools.pass_table
 
-The docstring of a pass, and of a rule of a step to an older opset, starts with ``pattern → replacement`` and has a
+The docstring of a pass, and of a row of the table of legalization, starts with ``pattern → replacement`` and has a
 sentence that starts with "Legal".
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from fx_onnx.passes.legalization.ladder import LADDER
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.opsets.ladder import LADDER
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.targets.known_targets import NAMES, find_target
@@ -46,15 +47,28 @@ def table(passes: Iterable[Pass]) -> str:
     return "\n".join(rows)
 
 
+def target_table() -> str:
+    """Returns a Markdown table of the passes that each target has beyond the default ones, and lacks of those."""
+    lines = ["| target | its own passes | default passes that it leaves out |", "|---|---|---|"]
+    for name in NAMES:
+        names = {each.name: None for each in find_target(name).legalizations}
+        own = [each for each in names if each not in {default.name for default in LEGALIZATIONS}]
+        left_out = [each.name for each in LEGALIZATIONS if each.name not in names]
+        if own or left_out:
+            missing = "all" if len(left_out) == len(LEGALIZATIONS) else ", ".join(f"`{each}`" for each in left_out)
+            lines.append(f"| `{name}` | {', '.join(f'`{each}`' for each in own)} | {missing} |")
+    return "\n".join(lines)
+
+
 def opset_table() -> str:
-    """Returns a Markdown table with a row for each rule of the steps to older opsets."""
-    rows = ["| step | operators | rewrites | legality |", "|---|---|---|---|"]
+    """Returns a Markdown table with a line for each row of the steps to older opsets."""
+    lines = ["| step | operators | rewrites | legality |", "|---|---|---|---|"]
     for step in LADDER:
-        for rule in dict.fromkeys(step.rewrites.values()):
-            operators = ", ".join(name for name, each in step.rewrites.items() if each is rule)
-            label = f"[{step.opset + 1} → {step.opset}](../fx_onnx/passes/legalization/opsets/step_{step.opset}.py)"
-            rows.append(f"| {label} | {operators} | {_cells(operators, rule.__doc__)} |")
-    return "\n".join(rows)
+        for row in dict.fromkeys(itertools.chain.from_iterable(step.rows.values())):
+            operators = ", ".join(op_type for _, op_type in row.roots())
+            label = f"[{step.opset + 1} → {step.opset}](../{row.__module__.replace('.', '/')}.py)"
+            lines.append(f"| {label} | {operators} | {_cells(operators, row.__doc__)} |")
+    return "\n".join(lines)
 
 
 def _cells(name: str, docstring: str | None) -> str:
@@ -70,6 +84,7 @@ def page(text: str) -> str:
     fusions = {each.name: each for name in NAMES for each in find_target(name).fusions}
     tables = {
         "PASSES": table(PASSES),
+        "TARGETS": target_table(),
         "LEGALIZATIONS": table(legalizations.values()),
         "FUSIONS": table(fusions.values()),
         "OPSETS": opset_table(),

@@ -252,7 +252,10 @@ def functional_variant(target: OpOverload) -> OpOverload:
     """
     variant = find_functional_variant(target)
     if variant is None:
-        raise MutationError(f"{target} writes in place and ATen has no variant of it that returns the result instead.")
+        raise MutationError(
+            f"{target} writes in place, and ATen has no operator that returns its result instead; call an operator "
+            "that returns a new tensor."
+        )
     return variant
 
 

@@ -266,8 +266,8 @@ class _PairRewriter:
             traced = self.tracer.trace(function, [n.meta["val"] for n in flat], node, keeps_composites=True)
             if traced is None:
                 raise TranslationError(
-                    f"The lowering of {describe(node)} to real numbers needs operators of torch's `prims`, which have "
-                    f"no translation."
+                    f"{describe(node)} of complex tensors becomes operators of torch's `prims`, which have no "
+                    "translation; compute with the real and the imaginary part, as torch.view_as_real returns them."
                 )
             if not any(map(makes_symbols, traced.nodes)):
                 self.memo[call.key] = traced

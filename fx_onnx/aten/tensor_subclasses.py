@@ -48,7 +48,8 @@ class _Unwrapper:
         kind = type(placeholder.meta["val"]).__name__
         if spec.kind == InputKind.USER_INPUT or spec.target is None:
             raise TranslationError(
-                f"The input {placeholder.name} is a {kind}, but ONNX has plain tensors only. Make the inputs plain."
+                f"The input {placeholder.name} is a {kind}, but ONNX has plain tensors only; pass plain tensors to the "
+                "forward, and create the object there."
             )
         exported = self._program.exported_program
         state = exported.state_dict if spec.target in exported.state_dict else exported.constants
@@ -56,8 +57,8 @@ class _Unwrapper:
         if placeholder.users:
             user = next(iter(placeholder.users))
             raise TranslationError(
-                f"The weight {spec.target} is a {kind}, and {user.target} uses it as a whole. "
-                f"ONNX has plain tensors only."
+                f"The weight {spec.target} is a {kind}, which {user.target} reads as a whole, but ONNX has plain "
+                "tensors only; store the weight as a plain tensor, or give this call a custom translation."
             )
 
     def _replace_calls(self, node: Node, name: str, parts: dict[str, torch.Tensor]) -> None:

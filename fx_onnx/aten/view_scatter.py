@@ -165,7 +165,10 @@ def _scatter_item(emit: Callable[..., Node], view: Node, base: Node, value: Node
     """Emits the inverse for one piece of a split, chunk or unbind; the sizes of earlier pieces give its position."""
     source, index = view.args
     if not isinstance(source, Node) or not isinstance(index, int):
-        raise MutationError(f"{view.name} is written in place through an index that fx_onnx cannot write through.")
+        raise MutationError(
+            f"{view.name} is written in place through an index that fx_onnx cannot write through; assign a new tensor "
+            "instead."
+        )
     name = source.target._schema.name  # type: ignore[union-attr]
     if name not in _SPLITS:
         raise _unknown_view(view, source.target)

@@ -195,7 +195,8 @@ def _checked_model(model: Any, training: TrainingMode | None) -> Any:
         model = _one_replica(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
-            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode.",
+            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode; "
+            "leave out training, or give the module.",
             id=MessageId.MODEL,
         )
     if isinstance(model, torch.nn.Module):

@@ -49,7 +49,7 @@ _SIZES: tuple[tuple[int, ...], ...] = (
     (2, 5, 33),
 )
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
-_TRIES = 3  # how many excluded sizes are tried for a condition
+_TRIES = 4  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
@@ -173,11 +173,16 @@ class SizeFacts:
 
     @cached_property
     def _example(self) -> dict[sympy.Symbol, int]:
-        """The size of each symbol in the user's example."""
+        """The size of each symbol in the user's example; a dim may be a multiple of a symbol."""
         leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
         scalars = {symbol: leaves[place] for place, (symbol, _) in _scalars(self._program).items()}
         pairs = dims_and_sizes(self._request, self.inputs)
-        return scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        found = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        for dim, size in pairs:
+            symbols: set[sympy.Symbol] = getattr(dim, "free_symbols", set())
+            if len(symbols) == 1 and not symbols <= found.keys():
+                found[next(iter(symbols))] = int(sympy.solve(dim - size)[0])
+        return found
 
     @cached_property
     def _larger(self) -> dict[sympy.Symbol, int]:
@@ -234,13 +239,14 @@ class SizeFacts:
         yield replace(condition, kind="bound")
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields the sizes to try: the closest ones to the example, and others."""
+        """Yields the sizes to try: the closest ones to the example, the smallest ones, and others."""
 
         def distance(point: Sizes) -> float:
             return sum(abs(size - self._larger[symbol]) for symbol, size in point.items())
 
         near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
-        chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1]]
+        smallest = min(near, key=lambda point: sum(point.values()), default={})
+        chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1], smallest]
         for point in chosen:
             whole = next((each for each in self._completed(point, kept) if all(c.holds(each) for c in kept)), None)
             if whole is not None:

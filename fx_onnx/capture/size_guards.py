@@ -86,8 +86,8 @@ def recorded_conditions(
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
         found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
-    raising = (*index_bounds(program, defined), *_divisors(program, defined))
-    found |= {each: Condition(each, raises=True, place=at) for each, at in raising}
+    found |= {each: Condition(each, raises=True, place=at) for each, at in index_bounds(program, defined)}
+    found |= {each: Condition(each, cause="divides by it", place=at) for each, at in _divisors(program, defined)}
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:

@@ -31,9 +31,10 @@ def size_questions(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
     """
     kinds: Iterable[Any] = map(type, model.modules() if isinstance(model, torch.nn.Module) else ())
     for kind in dict.fromkeys(kinds):
-        names = getattr(getattr(kind.forward, "__code__", None), "co_names", ())
+        forward = inspect.getattr_static(kind, "forward", None)  # a TorchScript module has no function of Python
+        names = getattr(getattr(forward, "__code__", None), "co_names", ())
         if not is_library(kind.__module__) and not {"shape", "size"}.isdisjoint(names):
-            for line in _lines(kind.forward):
+            for line in _lines(forward):
                 yield (
                     "The exported model may be wrong, because the code asks for the type or the text of a size, which "
                     f"is no int while torch traces {line}."

@@ -12,6 +12,7 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -25,6 +26,7 @@ from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -312,15 +314,42 @@ def _contents(tensor: torch.Tensor) -> Hashable:
 class _Interpreter(torch.fx.Interpreter):
     """Runs a captured graph as it is: its lists keep their lengths, and its tensors their ranks and static sizes.
 
-    In eager mode, ``split`` returns more tensors for a larger size, and ``squeeze`` removes an axis of size 1.
+    In eager mode, ``split`` returns more tensors for a larger size, and ``squeeze`` removes an axis of size 1. An empty
+    tensor has no axis that another size could remove.
     """
 
+    def __init__(self, module: torch.fx.GraphModule, is_empty: bool) -> None:
+        super().__init__(module)
+        self._is_empty = is_empty
+        self._sizes: dict[Any, Any] = {}  # the size of each symbol that is a dim of an input
+
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Runs a node."""
-        result = super().run_node(n)
-        if not _fits(result, n.meta.get("val", result)):
+        """Runs a node; an item of a list that nothing uses may not exist."""
+        if n.target is operator.getitem and not n.users:
+            return None
+        result, captured = super().run_node(n), n.meta.get("val")
+        if n.op == "placeholder" and isinstance(captured, torch.Tensor):
+            self._sizes.update(zip(map(_expression, captured.shape), result.shape, strict=True))
+        elif n.target is aten.split.Tensor and len(captured) != len(result):
+            return self._pieces(result, captured)
+        elif not (self._is_empty or _fits(result, captured)):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
+
+    def _pieces(self, pieces: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+        """Returns the tensors that the program cuts another one into; None for a wrong one, which no operator takes."""
+        shapes = [[int(_expression(size).xreplace(self._sizes)) for size in each.shape] for each in captured]
+        if any(size < 0 for shape in shapes for size in shape):
+            raise ValueError("a piece has a negative size")
+        own = [*pieces, *[None] * len(shapes)]
+        return [
+            piece if list(getattr(piece, "shape", ())) == shape else None
+            for piece, shape in zip(own, shapes, strict=False)
+        ]
+
+
+def _expression(size: Any) -> Any:
+    return symbolic_expression(size) if isinstance(size, _SYMBOLIC) else sympy.Integer(size)
 
 
 def _fits(result: Any, captured: Any) -> bool:
@@ -462,10 +491,11 @@ class FakeRuns:
             else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
             for node, spec in self._inputs
         ]  # fmt: skip
-        # An empty tensor has no axis or list whose length another size could change.
-        is_empty = any(isinstance(each, torch.Tensor) and 0 in each.shape for each in values)
-        interpreter = torch.fx.Interpreter if is_empty else _Interpreter
-        return interpreter(self._program.graph_module).run(*values)
+        return _Interpreter(self._program.graph_module, _are_empty(values)).run(*values)
+
+
+def _are_empty(values: Iterable[Any]) -> bool:
+    return any(isinstance(each, torch.Tensor) and 0 in each.shape for each in values)
 
 
 def _is_close(got: torch.Tensor, want: torch.Tensor) -> bool:

@@ -141,7 +141,8 @@ Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model
 Layout = Annotated[
     str | None,
     typer.Option(
-        help="Write a folder for an application: optimum, sentence-transformers, transformers.js or genai, to --output."
+        help="Write a folder for an application to --output: optimum, sentence-transformers, transformers.js, "
+        "diffusers or genai."
     ),
 ]
 Precision = Annotated[
@@ -253,6 +254,7 @@ def _export_folder(given: dict[str, Any]) -> None:
             if file.precision != "fp32":
                 kept = f"; without {', '.join(file.kept)}" if file.kept else ""
                 typer.echo(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")
+        typer.echo(f"{output}: {len(files)} ONNX files, {sum(file.size for file in files):,} bytes")
 
 
 @contextmanager

@@ -34,14 +34,14 @@ def read(path: Path) -> ONNXProgram:
     Raises:
         ArgumentError: the file is no ONNX model.
     """
-    with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
+    with _failures_as(ArgumentError, f"{path} is not an ONNX model", MessageId.ONNX_FILE):
         proto = onnx.load(path, load_external_data=False)
         if problem := _problem(proto):
             raise ValueError(problem)
         program = ONNXProgram(ir.from_proto(proto))
         ir.external_data.set_base_dir(program.model.graph, path.parent)
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
-        raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
+        raise ArgumentError(f"{path} is not an ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
     program.file = path
     return program
 
@@ -51,8 +51,8 @@ def _problem(message: Any) -> str:
 
     protobuf gives bytes for a text that is not UTF-8.
     """
-    if isinstance(message, onnx.TensorProto) and not message.data_type:
-        return f"the tensor {message.name!r} has no dtype"
+    if isinstance(message, onnx.TensorProto) and (problem := _problem_of_tensor(message)):
+        return f"the tensor {message.name!r} {problem}"
     if isinstance(message, onnx.OperatorSetIdProto) and not 0 <= message.version < 2**31:
         return f"{message.version} is no version of a domain"
     for each, value in message.ListFields():
@@ -62,6 +62,14 @@ def _problem(message: Any) -> str:
         if each.type == each.TYPE_MESSAGE and (found := next(filter(None, map(_problem, values)), "")):
             return found
     return ""
+
+
+def _problem_of_tensor(tensor: onnx.TensorProto) -> str:
+    if not tensor.data_type:
+        return "has no dtype"
+    if tensor.external_data and tensor.data_type == onnx.TensorProto.STRING:
+        return "has texts in another file, which ONNX does not allow"
+    return "names a file with a null character" if any("\0" in str(each.value) for each in tensor.external_data) else ""
 
 
 def check(path: Path) -> list[str]:
@@ -190,7 +198,7 @@ def _random_inputs(graph: ir.Graph) -> dict[str, torch.Tensor]:
             continue
         if value.shape is None or value.dtype is None:
             raise ArgumentError(
-                f"The input {value.name} has no shape or no dtype, so no random input can be made.",
+                f"The input {value.name} has no shape or no dtype, so its results cannot be compared; declare both.",
                 id=MessageId.ONNX_FILE,
             )
         shape = []

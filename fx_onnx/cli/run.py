@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import walk_tb
 from typing import Annotated
 
 import typer
@@ -50,7 +51,7 @@ def _program(program: str, module: bool) -> tuple[list[str], Callable[[], object
         ArgumentError: the program is neither a Python file nor a command that is written in Python.
     """
     if module:
-        return [""], lambda: runpy.run_module(program, run_name="__main__", alter_sys=True)
+        return [""], lambda: _run_module(program)
     if scripts := tuple(entry_points(group="console_scripts", name=program)):
         return [], lambda: sys.exit(scripts[0].load()())
     if (path := _python_file(program)) is not None:
@@ -60,6 +61,21 @@ def _program(program: str, module: bool) -> tuple[list[str], Callable[[], object
         "and a module.",
         id=MessageId.COMMAND_OPTION,
     )
+
+
+def _run_module(name: str) -> None:
+    """Runs a module.
+
+    Raises:
+        ArgumentError: there is no such module, or it is a package that cannot be run.
+    """
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        *_, (frame, _line) = walk_tb(error.__traceback__)
+        if frame.f_globals["__name__"] != "runpy":  # the module's own error
+            raise
+        raise ArgumentError(f"-m {name}: {error}", id=MessageId.COMMAND_OPTION) from error
 
 
 def _python_file(program: str) -> Path | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ __all__ = [
     "layout_questions",
     "mark_origin",
     "names_of_sources",
+    "ranges_before_hints",
     "symbols_of_sources",
     "traced_frames",
     "without_remainders",
@@ -168,6 +170,30 @@ def assume_sizes_from_2(shape_env: Any) -> None:
         if symbol in inputs and span.lower < 2 <= span.upper:
             ranges[symbol] = type(span)(2, span.upper)
     _clear_caches(shape_env)
+
+
+@contextmanager
+def ranges_before_hints(shape_env: Any) -> Iterator[None]:
+    """Lets the ranges of sizes answer torch's questions before the sizes of the example, which may be outside of them.
+
+    ``assume_sizes_from_2`` excludes an example's size of 1. Without the methods there is no effect; then torch refuses
+    a decomposition that asks whether such a size is 1.
+    """
+    known = getattr(shape_env, "_maybe_evaluate_static", None)
+    evaluate = getattr(shape_env, "evaluate_sym_node", None)
+    if known is None or evaluate is None:
+        yield
+        return
+
+    def answered(node: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = known(node.expr)
+        return evaluate(node, *args, **kwargs) if answer is None else answer
+
+    shape_env.evaluate_sym_node = answered
+    try:
+        yield
+    finally:
+        shape_env.evaluate_sym_node = evaluate
 
 
 def _clear_caches(shape_env: Any) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from inspect import isroutine
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import OnnxExporterError, PluginError, first_line
 
-__all__ = ["Group", "Plugin"]
+__all__ = ["Group", "Plugin", "Records"]
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,22 @@ class Group:
         """Returns the names of all plug-ins, in order, without loading any."""
         return sorted(self._entries())
 
-    def find(self, name: str) -> Plugin | None:
+    def find(self, name: str, own: Collection[str] = ()) -> Plugin | None:
         """Returns the plug-in of a name; None if there is none.
 
+        Args:
+            name: the name.
+            own: the names that fx_onnx itself has.
+
         Raises:
-            PluginError: two packages have a plug-in of this name, or it cannot be loaded.
+            PluginError: two packages have a plug-in of this name, or a package and fx_onnx, or it cannot be loaded.
         """
         found = self._entries().get(name)
+        if found is not None and name in own:
+            package = _package(found)
+            raise PluginError(
+                f"{package} has a plug-in {name!r} in {self.name}, which is a name of fx_onnx; uninstall that package."
+            )
         return None if found is None else _loaded(self, found)
 
     def all(self) -> list[Plugin]:
@@ -78,6 +89,29 @@ class Group:
                     "uninstall one of them."
                 )
         return entries
+
+
+class Records(Mapping[str, V]):
+    """The records of fx_onnx and those of plug-ins, by their names. A plug-in is loaded when its record is taken.
+
+    Args:
+        own: those of fx_onnx, which come first.
+        group: the plug-ins. Its errors are those of each look-up.
+    """
+
+    def __init__(self, own: Mapping[str, V], group: Group) -> None:
+        self._own, self._group = own, group
+
+    def __getitem__(self, name: str) -> V:
+        plugin = self._group.find(name, self._own)
+        return self._own[name] if plugin is None else plugin.value
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from self._group.names()
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._group.names())
 
 
 @functools.lru_cache(maxsize=16)

@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-__all__ = ["hide_progress", "hides_progress", "progress_to", "report_progress", "shows_progress"]
+__all__ = [
+    "hide_progress",
+    "hides_progress",
+    "progress_of_part",
+    "progress_to",
+    "report_progress",
+    "running_part",
+    "shows_progress",
+]
 
 # Receives (done, total). Each thread has a context of its own, so exports in other threads do not share it.
 _receiver: ContextVar[Callable[[int, int], None] | None] = ContextVar("fx_onnx_progress", default=None)
+
+_part: ContextVar[str] = ContextVar("fx_onnx_part", default="")
 
 
 def report_progress(done: int, total: int) -> None:
@@ -37,6 +47,21 @@ def progress_to(receive: Callable[[int, int], None]) -> Iterator[None]:
         yield
     finally:
         _receiver.reset(token)
+
+
+@contextmanager
+def progress_of_part(name: str) -> Iterator[None]:
+    """Names what the exports within the context are part of, such as ``vae_decoder (2 of 5)``."""
+    token = _part.set(name)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def running_part() -> str:
+    """Returns what the export is part of, or an empty text."""
+    return _part.get()
 
 
 def hide_progress() -> AbstractContextManager[None]:

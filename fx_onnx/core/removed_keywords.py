@@ -51,7 +51,7 @@ class Removed:
 
 def _raw_ir(wanted: bool) -> Mapping[str, Any]:
     if wanted:
-        raise ArgumentError("export_raw_ir=True asks for TorchScript's own graph, which a capture does not have.")
+        raise ArgumentError("export_raw_ir=True asks for TorchScript's graph, which does not exist here; leave it out.")
     return {}
 
 

@@ -7,6 +7,7 @@ import onnx
 from onnx_ir import AttributeType, DataType, Node
 
 from fx_onnx.core.arguments import did_you_mean
+from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET
 
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
@@ -104,6 +105,19 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         types=constraints,
         required_outputs=sum(parameter.required for parameter in outputs),
     )
+
+
+@functools.cache
+def moved_inputs(name: str, opset: int, newer: int = MINIMUM_NATIVE_OPSET) -> tuple[tuple[int, str], ...]:
+    """Returns the inputs of an operator of a newer opset that are attributes in ``opset``: position and attribute.
+
+    They are the further inputs whose names are those of attributes there, such as the axes of Squeeze below opset 13.
+    """
+    older, later = (operator_schema(name, each) for each in (opset, newer))
+    if older is None or later is None:
+        return ()
+    names = [(place, later.inputs[place].name.lower()) for place in range(len(older.inputs), len(later.inputs))]
+    return tuple((place, each) for place, each in names if each in older.attributes)
 
 
 def missing_operator(name: str, opset: int) -> str:

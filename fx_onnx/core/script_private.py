@@ -6,7 +6,7 @@ The docstring of each function says what happens without the name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ __all__ = [
     "registered_symbolics",
     "script_class",
     "script_method",
+    "script_methods",
     "set_script_line",
 ]
 
@@ -55,6 +56,12 @@ def script_method(module: Any, name: str) -> Any:
     The public attribute of a traced module is a Python function without them. Without the attribute: AttributeError.
     """
     return module._c._get_method(name) if module._c._has_method(name) else None
+
+
+def script_methods(module: Any) -> tuple[str, ...]:
+    """Returns the names of the compiled methods of a ScriptModule; without the attribute, only ``forward``."""
+    names: Callable[[], Sequence[str]] = getattr(module._c, "_method_names", lambda: ("forward",))
+    return tuple(name for name in names() if module._c._has_method(name))
 
 
 def script_class(module: Any) -> str:

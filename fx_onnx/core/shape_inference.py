@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -28,32 +28,66 @@ def infer_shapes(node: ir.Node, opset: int) -> list[ir.Shape | None]:
         opset: the version of the node's domain.
     """
     unknown: list[ir.Shape | None] = [None] * len(node.outputs)
-    schema = _schema(node.op_type, opset, node.domain)
-    if schema is None or any(attr.type in _GRAPHS or attr.is_ref() for attr in node.attributes.values()):
+    attributes = node.attributes.values()
+    if any(attr.type in _GRAPHS or attr.is_ref() for attr in attributes):
         return unknown
-    types, constants = {}, {}
-    for name, value in zip(map(str, range(len(node.inputs))), node.inputs, strict=True):
+    inputs: list[_Input | None] = []
+    for value in node.inputs:
         if value is None:
-            continue
-        if value.dtype is None or not isinstance(value.type, ir.TensorType):
+            inputs.append(None)
+        elif value.dtype is None or not isinstance(value.type, ir.TensorType):
             return unknown
-        types[name] = _type_proto(int(value.dtype), _sizes(value))
-        if (tensor := _small_tensor(value)) is not None:
-            constants[name] = tensor
+        else:
+            inputs.append((int(value.dtype), _sizes(value), _small_constant(value)))
+    given = tuple([(attr.name, attr.type, _hashable(attr.value)) for attr in attributes])
+    has_tensor = any(attr.type == ir.AttributeType.TENSOR for attr in attributes)  # which the cache would keep alive
+    infer = _infer.__wrapped__ if has_tensor else _infer
+    found = infer(node.op_type, node.domain, opset, tuple(inputs), given, len(node.outputs))
+    return unknown if found is None else [None if sizes is None else ir.Shape(sizes) for sizes in found]
+
+
+_Input = tuple[int, _Sizes | None, tuple[int, tuple[int, ...], bytes] | None]
+"""The element type and the sizes of an input, and of a small constant the type, the shape and the elements."""
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@functools.lru_cache(maxsize=4096)  # the layers of a network have nodes of equal shapes
+def _infer(
+    op_type: str,
+    domain: str,
+    opset: int,
+    inputs: tuple[_Input | None, ...],
+    attributes: tuple[tuple[str, ir.AttributeType, Any], ...],
+    outputs: int,
+) -> list[_Sizes | None] | None:
+    """Returns the sizes of each output; None where the schema is missing or does not allow the node."""
+    schema = _schema(op_type, opset, domain)
+    if schema is None:
+        return None
+    present = {str(place): each for place, each in enumerate(inputs) if each is not None}
     proto = onnx.NodeProto(
-        op_type=node.op_type,
-        domain=node.domain,
-        input=["" if value is None else str(place) for place, value in enumerate(node.inputs)],
-        output=[f"y{place}" for place in range(len(node.outputs))],
-        attribute=[ir.serde.serialize_attribute(attr) for attr in node.attributes.values()],
+        op_type=op_type,
+        domain=domain,
+        input=["" if each is None else str(place) for place, each in enumerate(inputs)],
+        output=[f"y{place}" for place in range(outputs)],
+        attribute=[ir.serde.serialize_attribute(ir.Attr(*each)) for each in attributes],
     )
+    types = {name: _type_proto(dtype, sizes) for name, (dtype, sizes, _) in present.items()}
+    constants = {
+        name: TensorProto(data_type=constant[0], dims=constant[1], raw_data=constant[2])
+        for name, (_, _, constant) in present.items()
+        if constant is not None
+    }
     try:
         found = onnx.shape_inference.infer_node_outputs(
-            schema, proto, types, constants, opset_imports=[onnx.helper.make_opsetid(node.domain, opset)]
+            schema, proto, types, constants, opset_imports=[onnx.helper.make_opsetid(domain, opset)]
         )
     except (onnx.shape_inference.InferenceError, RuntimeError):
-        return unknown  # the checker refuses the node, with a better message
-    return [_shape(found.get(name)) for name in proto.output]
+        return None  # the checker refuses the node, with a better message
+    return [_sizes_of(found.get(name)) for name in proto.output]
 
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
@@ -79,18 +113,19 @@ def _type_proto(dtype: int, sizes: _Sizes | None) -> TypeProto:
     return onnx.helper.make_tensor_type_proto(dtype, sizes)
 
 
-def _small_tensor(value: ir.Value) -> TensorProto | None:
-    """Returns the elements of a constant of few integers, on which the shapes of results depend."""
+def _small_constant(value: ir.Value) -> tuple[int, tuple[int, ...], bytes] | None:
+    """Returns a constant of few integers, on which the shapes of results depend, as its type, shape and bytes."""
     tensor = None if value.is_graph_input() else value.const_value  # a caller may override an input
     if tensor is None or tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         return None
-    return ir.serde.serialize_tensor(tensor) if tensor.size <= _MAX_CONSTANT_ELEMENTS else None
+    if tensor.size > _MAX_CONSTANT_ELEMENTS:
+        return None
+    return int(tensor.dtype), tuple(tensor.shape.numpy()), tensor.tobytes()
 
 
-def _shape(found: TypeProto | None) -> ir.Shape | None:
+def _sizes_of(found: TypeProto | None) -> _Sizes | None:
     if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
         return None
-    sizes: Sequence[int | str | None] = [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in found.tensor_type.shape.dim
-    ]
-    return ir.Shape(sizes)
+    return tuple(
+        [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in found.tensor_type.shape.dim]
+    )

@@ -165,7 +165,8 @@ def _load(path: str) -> Any:
         return getattr(found, name) if hasattr(found, name) else importlib.import_module(path)
     except ImportError as error:
         raise ImportError(
-            f"fx_onnx needs {path}, which torch {torch.__version__} lacks. See README.md for the supported versions."
+            f"fx_onnx needs {path}, which torch {torch.__version__} lacks; install a version of torch that "
+            "docs/install.md lists."
         ) from error
 
 

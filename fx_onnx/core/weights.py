@@ -269,7 +269,9 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
     """Packs integers of 2 or 4 bits into bytes, the first into the lowest bits (Source: ONNX's IR document)."""
     low, high = int(dtype.min), int(dtype.max)
     if values.numel() and (values.min() < low or values.max() > high):
-        raise OnnxExporterError(f"The weight {name!r} has values outside [{low}, {high}], the range of {dtype.name}.")
+        raise OnnxExporterError(
+            f"The weight {name!r} has values outside [{low}, {high}], the range of {dtype.name}; quantize it again."
+        )
     each = 8 // dtype.bitwidth
     flat = values.cpu().reshape(-1).view(torch.uint8) & (2**dtype.bitwidth - 1)
     columns = torch.nn.functional.pad(flat, (0, -len(flat) % each)).reshape(-1, each)

@@ -8,11 +8,13 @@ import pkgutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Lock
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, UnsupportedOperatorError
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
@@ -26,19 +28,62 @@ def replacing_torch_onnx() -> Iterator[Counter[str]]:
 
     ``torch.onnx.export`` and ``torch.onnx.utils.export`` keep their arguments, and functions that a program imported
     before call fx_onnx too. Symbolic functions that are registered inside of the context are registered with fx_onnx,
-    also after its end. ``dynamo_export``, its ``ExportOptions`` and ``export_to_pretty_string``, which torch has
-    removed, exist again.
+    also after its end. ``dynamo_export``, its ``ExportOptions`` and ``OnnxRegistry``, and ``export_to_pretty_string``,
+    which torch has removed, exist again.
 
     Yields:
         How often each function was called, by its name, such as ``torch.onnx.export``.
     """
     calls: Counter[str] = Counter()
+    with _LOCK:
+        if not _ACTIVE:
+            _replace()
+        _ACTIVE.append(calls)
+    try:
+        yield calls
+    finally:
+        with _LOCK:
+            _ACTIVE[:] = [each for each in _ACTIVE if each is not calls]
+            if not _ACTIVE:
+                _REPLACED.close()
+
+
+_LOCK = Lock()
+_ACTIVE: list[Counter[str]] = []
+"""The calls of each context that has not ended. Contexts of several threads end in any order."""
+_REPLACED = ExitStack()
+"""Restores torch.onnx when the last context ends."""
+
+
+def _replace() -> None:
     with ExitStack() as stack:
         for path, replacement in _FUNCTIONS.items():
-            stack.enter_context(_forwarded(path, replacement, calls))
+            stack.enter_context(_forwarded(path, replacement))
         for path, value in _CLASSES.items():
-            stack.enter_context(_assigned(path, value))
-        yield calls
+            stack.enter_context(_assigned(path, _resolved(value)))
+        _REPLACED.push(stack.pop_all())
+
+
+class OnnxRegistry:
+    """The translations of ``torch.onnx.dynamo_export``, a class that torch removed: operator → function."""
+
+    def __init__(self) -> None:
+        self.table: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    def register_op(
+        self, function: Callable[..., Any], namespace: str, op_name: str, overload: str | None = None
+    ) -> None:
+        """Makes a function the translation of an operator, of all its overloads if none is named.
+
+        Raises:
+            ArgumentError: there is no such operator.
+        """
+        packet = getattr(getattr(torch.ops, namespace), op_name, None)
+        operator = packet if overload is None else getattr(packet, overload, None)
+        if operator is None:
+            name = f"{namespace}::{op_name}" + (f".{overload}" if overload else "")
+            raise ArgumentError(f"There is no operator {name}; import the library that defines it.")
+        self.table[operator] = function
 
 
 class ExportOptions:
@@ -46,32 +91,50 @@ class ExportOptions:
 
     Args:
         dynamic_shapes: True makes all dims dynamic that the model does not fix.
-        options: the others. They have no meaning here, so each must be None.
+        onnx_registry: translations.
+        options: the others. They have no meaning here, so each must be None or False.
 
     Raises:
-        ArgumentError: another option than ``dynamic_shapes`` is given.
+        ArgumentError: another option is given.
     """
 
-    def __init__(self, *, dynamic_shapes: bool | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, dynamic_shapes: bool | None = None, onnx_registry: OnnxRegistry | None = None, **options: Any
+    ) -> None:
         self.dynamic_shapes = dynamic_shapes
-        if given := [name for name, value in options.items() if value is not None]:
+        self.table = {} if onnx_registry is None else onnx_registry.table
+        if given := [name for name, value in options.items() if value]:
             raise ArgumentError(f"fx_onnx has no export option {given[0]}; call torch.onnx.export instead.")
 
 
 def dynamo_export(
     model: torch.nn.Module, /, *args: Any, export_options: ExportOptions | None = None, **kwargs: Any
 ) -> Any:
-    """Exports with the arguments of the forward as its own, as ``torch.onnx.dynamo_export`` did."""
-    shapes = None
-    if export_options is not None and export_options.dynamic_shapes:
-        arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-        shapes = pytree.tree_map(
-            lambda leaf: (
-                dict.fromkeys(range(leaf.dim()), torch.export.Dim.AUTO) if isinstance(leaf, torch.Tensor) else None
-            ),
-            dict(arguments),
-        )
-    return export(model, args, kwargs=kwargs, dynamic_shapes=shapes)
+    """Exports with the arguments of the forward as its own, as ``torch.onnx.dynamo_export`` did.
+
+    Raises:
+        ArgumentError: the options are no ``ExportOptions``.
+        OnnxExporterError: as for ``export``.
+    """
+    options = ExportOptions() if export_options is None else export_options
+    if not isinstance(options, ExportOptions):
+        raise ArgumentError(f"export_options must be torch.onnx.ExportOptions, not {shown(options)}.")
+    shapes = _all_dynamic(model, args, kwargs) if options.dynamic_shapes else None
+    return export(model, args, kwargs=kwargs, dynamic_shapes=shapes, custom_translation_table=options.table)
+
+
+def _all_dynamic(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Returns the dynamic shapes in which all dims of all tensors are dynamic."""
+    try:
+        arguments: Any = dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
+    except (AttributeError, TypeError):  # export refuses a model without a forward, and arguments that do not fit it
+        arguments = args
+    return pytree.tree_map(
+        lambda leaf: (
+            dict.fromkeys(range(leaf.dim()), torch.export.Dim.AUTO) if isinstance(leaf, torch.Tensor) else None
+        ),
+        arguments,
+    )
 
 
 def _script_export(*args: Any, **kwargs: Any) -> Any:
@@ -89,22 +152,24 @@ _FUNCTIONS: dict[str, str | Callable[..., Any]] = {
 }
 """module:function → what is called instead; text is imported by the first call."""
 
-_CLASSES: dict[str, type] = {
+_CLASSES: dict[str, type | str] = {
     "torch.onnx:ExportOptions": ExportOptions,
+    "torch.onnx:ONNXProgram": "fx_onnx:ONNXProgram",
+    "torch.onnx:OnnxRegistry": OnnxRegistry,
     "torch.onnx:OnnxExporterError": OnnxExporterError,
     "torch.onnx.errors:OnnxExporterError": OnnxExporterError,
     "torch.onnx.errors:UnsupportedOperatorError": UnsupportedOperatorError,
 }
-"""module:class → the class of that name meanwhile: a program's handlers catch the errors of fx_onnx."""
+"""module:class → the class of that name meanwhile: a program catches the errors of fx_onnx, and knows its result."""
 
 
-def _forwarded(path: str, replacement: str | Callable[..., Any], calls: Counter[str]) -> Any:
+def _forwarded(path: str, replacement: str | Callable[..., Any]) -> Any:
     """Returns a context in which a function of torch.onnx calls the replacement and is counted."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        calls[path.replace(":", ".")] += 1
-        function = pkgutil.resolve_name(replacement) if isinstance(replacement, str) else replacement
-        return function(*args, **kwargs)
+        for calls in tuple(_ACTIVE):
+            calls[path.replace(":", ".")] += 1
+        return _resolved(replacement)(*args, **kwargs)
 
     module, _, name = path.partition(":")
     function = getattr(importlib.import_module(module), name, None)
@@ -113,18 +178,25 @@ def _forwarded(path: str, replacement: str | Callable[..., Any], calls: Counter[
     return _assigned(path, call)
 
 
+def _resolved(value: Any) -> Any:
+    return pkgutil.resolve_name(value) if isinstance(value, str) else value
+
+
 @contextmanager
 def _with_code_of_forward(function: FunctionType, call: Callable[..., Any]) -> Iterator[None]:
     """Lets a function call another one: the function object stays, because programs hold it by ``from ... import``."""
-    saved = function.__code__, function.__defaults__, function.__kwdefaults__
+    code, defaults = function.__code__, function.__kwdefaults__
     names: dict[str, Any] = vars(function)
     attributes = dict(names)
     names["__signature__"] = inspect.signature(function)  # what programs look for before they pass a keyword
-    function.__code__, function.__defaults__, function.__kwdefaults__ = _forward.__code__, None, {"_call": call}
+    # Another thread may call the function meanwhile: either code finds its defaults.
+    function.__kwdefaults__ = {**(defaults or {}), "_call": call}
+    function.__code__ = _forward.__code__
     try:
         yield
     finally:
-        function.__code__, function.__defaults__, function.__kwdefaults__ = saved
+        function.__code__ = code
+        function.__kwdefaults__ = defaults
         names.clear()
         names.update(attributes)
 

@@ -58,8 +58,9 @@ class Match:
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
         """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
-        bound, new, is_same = self.bound, list[str](), True
-        for name, value in zip(names, values, strict=True):
+        bound, is_same = self.bound, True
+        new = []
+        for name, value in zip(names, values):  # noqa: B905  # strict takes time
             if name not in bound:
                 bound[name] = value
                 new.append(name)
@@ -156,28 +157,35 @@ def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
 _Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node], Match], bool]
 
 
+def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
+    """Returns a check of an operand without cost: whether it is present, a constant, or a result of the right node."""
+    if _is_plain(pattern):
+        holds = pattern.holds
+        if pattern.name is None:
+            return lambda value: value is None
+        return lambda value: value is not None and (holds is None or holds(value))
+    if pattern.is_constant:
+        return _may_be_constant
+    if not pattern.producers:
+        return None
+    domains = _by_type(pattern.producers)
+    return lambda value: (
+        value is not None and (node := value.producer()) is not None and node.domain in domains.get(node.op_type, ())
+    )
+
+
+def _may_be_constant(value: ir.Value | None) -> bool:
+    return value is not None and (producer_of(value, "Constant") is not None or value.is_initializer())
+
+
 def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
-    """Returns a check of operands without cost: whether they are present, constants, or results of the right nodes."""
-    present = [(place, each.name is not None) for place, each in enumerate(patterns) if _is_plain(each)]
-    conditions = [(place, each.holds) for place, each in enumerate(patterns) if _is_plain(each) and each.holds]
-    constant = [place for place, each in enumerate(patterns) if each.is_constant]
-    producers = [(place, _by_type(each.producers)) for place, each in enumerate(patterns) if each.producers]
+    """Returns the check of all operands, the most special first."""
+    tests = [(place, test) for place, each in enumerate(patterns) if (test := _test(each)) is not None]
+    tests.sort(key=lambda each: _is_plain(patterns[each[0]]))
 
     def may_match(values: Sequence[ir.Value | None]) -> bool:
-        for place, is_present in present:
-            if (values[place] is not None) != is_present:
-                return False
-        for place, holds in conditions:
-            if (value := values[place]) is not None and not holds(value):
-                return False
-        for place in constant:
-            value = values[place]
-            if value is None or not (value.is_initializer() or producer_of(value, "Constant")):
-                return False
-        for place, domains in producers:
-            value = values[place]
-            node = None if value is None else value.producer()
-            if node is None or node.domain not in domains.get(node.op_type, ()):
+        for place, test in tests:  # noqa: SIM110  # a generator takes longer
+            if not test(values[place]):
                 return False
         return True
 
@@ -236,7 +244,7 @@ class _ValuePart(Pattern):
         return () if self.name is None else (self.name,)
 
     def step(self, then: _Then) -> _Step:
-        name, read = self.name, self.read
+        name, read, holds = self.name, self.read, self.holds
         if name is None:
             return lambda value, match: value is None and then(match)
         if name == "_":
@@ -244,7 +252,7 @@ class _ValuePart(Pattern):
 
         def step(value: ir.Value | None, match: Match) -> bool:
             found = value if read is None else read(value)
-            return found is not None and match.bind((name,), (found,), then)
+            return found is not None and (holds is None or holds(found)) and match.bind((name,), (found,), then)
 
         return step
 
@@ -448,13 +456,14 @@ class _ProductPart(Pattern):
 
 def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
     """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between."""
-    whole = (1.0, [] if value is None else [value], list[ir.Node]())
+    whole: tuple[float, list[ir.Value], list[ir.Node]] = (1.0, [] if value is None else [value], [])
     if node is None or node.op_type not in ("Mul", "Div") or node.domain:
         return whole
     numbers = [constant_number(each) for each in node.inputs]
     if node.op_type == "Div" and numbers[1] in (None, 0.0):
         return whole
-    product, factors, nodes = 1.0, list[ir.Value](), [node]
+    product, nodes = 1.0, [node]
+    factors: list[ir.Value] = []
     for place, (number, each) in enumerate(zip(numbers, node.inputs, strict=True)):
         if number is not None:
             product = product / number if node.op_type == "Div" and place else product * number

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, missing_operator, moved_inputs, operator_schema
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
-from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.editor import Editor, attributes_of
 from fx_onnx.passes.matchers import attribute
 
 __all__ = ["NewNode", "NodeBuilder", "undo_float32_rounding"]
@@ -35,9 +35,14 @@ class NodeBuilder:
 
     def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, after: Value | None = None) -> None:
         """Inserts new nodes before ``node``, or right after the producer of the value ``after`` if it is given."""
-        self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
+        self.node, self.editor, self._dtype = node, editor, dtype
         self._after = after
         self.created: list[NewNode] = []
+
+    @property
+    def dtype(self) -> DataType:
+        """See the attributes; by default that of the node's first result."""
+        return self._dtype or self.node.outputs[0].dtype or DataType.DOUBLE
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[0].isupper():
@@ -64,7 +69,9 @@ class NodeBuilder:
 
         Args:
             op_type: the operator.
-            inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input.
+            inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input. A
+                list for an input that is an attribute in the model's opset becomes this attribute, as the axes of a
+                Squeeze below opset 13.
             attributes: the attributes; None for one that the node does not get.
             sizes: the shape of all outputs where the schema cannot infer it, as after a Reshape to computed sizes.
             outputs: the number of outputs.
@@ -79,13 +86,19 @@ class NodeBuilder:
             raise TypeError(missing_operator(op_type, self.editor.opset))
         if domain:
             self.editor.model.graph.opset_imports.setdefault(domain, 1)
+        if schema is not None and len(inputs) > len(schema.inputs):
+            moved = moved_inputs(op_type, self.editor.opset)
+            attributes = {**attributes, **{name: inputs[place] for place, name in moved if place < len(inputs)}}
+            inputs = inputs[: len(schema.inputs)] if moved else inputs
         bound: dict[str, DataType] | None = None
         values: list[Value | None] = []
         for index, x in enumerate(inputs):
             if x is not None and not isinstance(x, Value):
-                if bound is None:
-                    bound = {} if schema is None else bind_type_variables(schema, [_dtype(each) for each in inputs])
-                x = self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
+                if bound is None and schema is not None and isinstance(x, (int, float)):
+                    bound = bind_type_variables(schema, [_dtype(each) for each in inputs])
+                x = self.constant(
+                    x, None if schema is None or bound is None else parameter_dtype(schema.input(index), bound)
+                )
             values.append(x)
         if schema is not None and len(values) > len(schema.inputs):
             schema.input(len(values) - 1)
@@ -191,7 +204,8 @@ class NewNode:
     def node(self) -> ir.Node:
         """The node."""
         self.is_made = True
-        return ir.node(self.op_type, self.inputs, self.attributes, domain=self.domain, outputs=self.results)
+        attributes = attributes_of(self.attributes)
+        return ir.node(self.op_type, self.inputs, attributes, domain=self.domain, outputs=self.results)
 
     def resolve(self) -> None:
         """Infers the types and the shapes of the results, if that is still to do."""

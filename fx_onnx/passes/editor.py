@@ -16,7 +16,9 @@ from fx_onnx.core.small_constants import ConstantKey, constant_key
 from fx_onnx.passes.matchers import initializer_tensor, is_read
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
-__all__ = ["Editor", "clear_inputs"]
+__all__ = ["Editor", "attributes_of", "clear_inputs"]
+
+_TYPES_OF_LISTS = {int: ir.AttributeType.INTS, float: ir.AttributeType.FLOATS, str: ir.AttributeType.STRINGS}
 
 # A new constant of at most this many bytes reuses an equal initializer of the graph.
 _MAX_SHARED_BYTES = 1024
@@ -144,10 +146,9 @@ class Editor:
             if node.inputs[index] is not value:
                 node.replace_input_with(index, value)
         if attributes is not None:
-            found = [x if isinstance(x, ir.Attr) else ir.convenience.convert_attribute(n, x, None)
-                     for n, x in attributes.items() if x is not None]  # fmt: skip
+            found = attributes_of(attributes)
             node.attributes.data.clear()  # clear and update of UserDict visit one attribute after the other
-            node.attributes.data.update({attr.name: attr for attr in found})
+            node.attributes.data.update(found)
         for each in absorbed:
             node.metadata_props.update(metadata.merged(each.metadata_props, node.metadata_props))
         for producer in before:
@@ -204,6 +205,19 @@ class Editor:
                 candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
                 clear_inputs(subgraph)
             each.graph.remove(each, safe=True)
+
+
+def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
+    """Returns attributes by name, from attributes and Python values; None is no attribute.
+
+    The type of a list is that of its first element, because onnx_ir takes long to find it out.
+    """
+    found = {}
+    for name, value in values.items():
+        if value is not None:
+            kind = _TYPES_OF_LISTS.get(type(value[0])) if isinstance(value, (list, tuple)) and value else None
+            found[name] = ir.convenience.convert_attribute(name, value, kind)
+    return found
 
 
 def clear_inputs(subgraph: ir.Graph) -> None:

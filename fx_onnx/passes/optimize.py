@@ -31,18 +31,18 @@ from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
 from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
 from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
 from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
-from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
+from fx_onnx.passes.fusion.repeated_heads import fold_repeated_heads, fold_repeats_into_rows
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
 from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
 from fx_onnx.passes.weights.stored_weights import (
-    FoldWeightSelections,
-    FoldWeightTransposes,
-    TransposeSharedWeights,
+    fold_weight_selections,
+    fold_weight_transposes,
     hoist_quantized_transposes,
     pack_weights,
+    transpose_shared_weights,
 )
 from fx_onnx.passes.weights.unpacked_weights import fuse_unpacked_weights
 
@@ -73,8 +73,8 @@ PASSES: tuple[Pass, ...] = (
     FusePartialRotary(),
     eliminate_softmax_shifts,
     FuseAttention(),
-    FoldRepeatedHeads(),
-    FoldRepeatsIntoRows(),
+    fold_repeated_heads,
+    fold_repeats_into_rows,
     FoldCache(),
     fuse_tensor_scatter,
     slice_hidden_keys,
@@ -84,9 +84,9 @@ PASSES: tuple[Pass, ...] = (
     fuse_unpacked_weights,
     gather_quantized_rows,
     hoist_quantized_transposes,
-    FoldWeightSelections(),
-    FoldWeightTransposes(),
-    TransposeSharedWeights(),
+    fold_weight_selections,
+    fold_weight_transposes,
+    transpose_shared_weights,
     SplitSelects(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),

@@ -88,7 +88,7 @@ def _parse(part: ast.expr, scope: _Scope) -> Pattern:
         case ast.Constant(None):
             found = _ValuePart(None)
         case ast.Attribute(ast.Name(kind), name) if kind in _CONSTANTS:
-            found = _ValuePart(name, _CONSTANTS[kind])
+            found = _ValuePart(name, _CONSTANTS[kind], scope.where.get(name))
         case ast.UnaryOp(ast.Invert(), inner):
             found = _parse(inner, scope._replace(shared=True))
         case ast.UnaryOp(ast.USub(), operand):

@@ -64,6 +64,9 @@ class Rewrite(Pass):
     op_types: ClassVar[tuple[str, ...]] = ()
     """The operators of ONNX's default domain at which the pattern ends; ``rewrite`` is called for these nodes."""
 
+    producers: ClassVar[frozenset[str] | None] = None
+    """See ``Attempt``: ``rewrite`` is called only for nodes with such an operand."""
+
     since: int = 0
     """The first opset at which the pass applies. A fusion needs an opset that has the fused operator."""
 
@@ -76,7 +79,7 @@ class Rewrite(Pass):
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
         """Yields what the walk calls for the nodes of a root, in order, until one of them changes something."""
-        yield Attempt(self.rewrite)
+        yield Attempt(self.rewrite, self.producers)
 
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -154,14 +157,13 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
             found = by_root.get((node.domain, node.op_type))
             if found is None or node.graph is None or (function and has_reference(node)):
                 continue
-            kinds = {
-                "" if (producer := value.producer()) is None else producer.op_type
-                for value in node.inputs
-                if value is not None
-            }
-            nodes = editor.added_nodes
+            kinds, nodes = None, editor.added_nodes
             for name, (rewrite, producers) in found:
-                if (producers is None or not producers.isdisjoint(kinds)) and rewrite(node, editor):
+                if producers is not None:
+                    kinds = kinds or _producers(node)
+                    if producers.isdisjoint(kinds):
+                        continue
+                if rewrite(node, editor):
                     modified = True
                     if changes is not None:
                         changes.setdefault(name, NodeChange()).add(editor.added_nodes - nodes)
@@ -179,6 +181,12 @@ def _by_root(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[tuple[str, st
             for root in each.roots():
                 found.setdefault(root, []).extend((each.name, attempt) for attempt in each.attempts(root))
     return found
+
+
+def _producers(node: ir.Node) -> set[str]:
+    """Returns the types of the operators that produce the operands, with "" for values that no node produces."""
+    producers = [value.producer() for value in node.inputs if value is not None]
+    return {"" if producer is None else producer.op_type for producer in producers}
 
 
 def _neighbourhood(node: ir.Node) -> list[ir.Node]:

@@ -21,11 +21,15 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
 
-__all__ = ["Result", "Rule", "check_rules", "rule", "with_named"]
+__all__ = ["DeclinedError", "Result", "Rule", "check_rules", "rule", "with_named"]
 
 Result = Value | Sequence[Value | None] | str | None
 """What the function of a rule returns: the value that replaces the result, or one for each result of the root; a clause
 that says why the match is declined; or None where there is nothing to say."""
+
+
+class DeclinedError(Exception):
+    """A rule declines the match: what helpers of its function raise, with the clause that the function would return."""
 
 
 class Rule(Rewrite):
@@ -103,18 +107,17 @@ class Rule(Rewrite):
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
-        for name, holds in self._where.items():
-            value = bound.get(name)
-            if value is not None and not holds(value):
-                return False
         if editor.function is not None and any(map(has_reference, match.nodes)):
             return False
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        f = _RuleBuilder(node, editor)
+        bound["f"] = f = _RuleBuilder(node, editor)
         nodes = match.nodes
-        given = {"f": f, "node": node, "nodes": nodes}
-        result = self.function(*[given[name] if name in given else bound.get(name) for name in self._parameters])
+        bound["node"], bound["nodes"] = node, nodes
+        try:
+            result = self.function(*map(bound.get, self._parameters))
+        except DeclinedError as error:
+            result = str(error)
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
@@ -129,7 +132,7 @@ class _RuleBuilder(NodeBuilder):
     """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
 
     def __init__(self, node: ir.Node, editor: Editor) -> None:
-        super().__init__(node, editor, node.outputs[0].dtype)
+        super().__init__(node, editor, None)
 
     def _add(self, new: NewNode) -> None:
         pass
@@ -224,14 +227,14 @@ def check_rules(rules: Any) -> None:
         ArgumentError: one is no rule, a pattern is none, or it names an operator or a parameter that does not exist.
     """
     if isinstance(rules, Rule) or not isinstance(rules, Sequence):
-        raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see docs/add_a_pass.md.")
+        raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see docs/rules.md.")
     for each in rules:
         if not isinstance(each, Rule):
-            raise ArgumentError(f"{shown(each)} in rules is no rule; decorate a function with fx_onnx.rule(...).")
+            raise ArgumentError(f"{shown(each)} in rules is not a rule; decorate a function with fx_onnx.rule(...).")
         try:
             each.check()
         except PatternError as error:
-            raise ArgumentError(f"The rule {each.name} is not valid: {error}.") from error
+            raise ArgumentError(f"The rule {each.name} is not valid: {error}; see docs/rules.md.") from error
 
 
 def _read_outside(match: Match) -> ir.Node | None:

@@ -1,14 +1,21 @@
-"""The parts of a model with an encoder and a decoder: ``encoder_model`` and ``decoder_model_merged``.
+"""The parts of a model with an encoder and a decoder, in three forms.
 
-The decoder is one program for all tokens. Its cross-attention takes the keys and values of its past, and computes those
-of the encoder's states that are not in this past: all of them in the first call, in which the past is empty, and none
-later. So the program has no branch, and no input that chooses one. A decoder that is a language model of its own, as
-GPT-2 in a VisionEncoderDecoderModel, has no keys and values of the encoder in its past, as its applications expect.
+- merged: ``encoder_model`` and ``decoder_model_merged``, one program for all tokens. Its cross-attention takes the keys
+  and values of its past, and computes those of the encoder's states that are not in this past: all of them in the first
+  call, in which the past is empty, and none later. So the program has no branch, and no input that chooses one.
+- two decoders: ``encoder_model``, ``decoder_model`` for the first call, and ``decoder_with_past_model`` for later ones.
+- cross cache: ``encoder_with_cross``, which computes the keys and values of its states too, and
+  ``decoder_with_past_model``.
+
+A decoder that is a language model of its own, as GPT-2 in a VisionEncoderDecoderModel, has no keys and values of the
+encoder in its past, as its applications expect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,39 +36,69 @@ _STATES = "last_hidden_state"
 _SEQUENCE, _PAST, _PAST_SOURCE = 3, 5, 4
 """The numbers of tokens in the example of the decoder, in its past, and of the encoder's states in its past."""
 _KINDS = ("decoder", "encoder")
+_MERGED, _TWO, _CROSS = "merged", "two decoders", "cross cache"
 Past = list[dict[str, Any]]
 """For each layer, ``decoder`` and ``encoder`` → ``key`` and ``value`` (batch, heads, length, size), or only those of
 the decoder, without its name."""
 
 
 class _Decoder(torch.nn.Module):
-    """Computes logits and the new cache from tokens, the encoder's states and a past."""
+    """Computes logits and the new cache from tokens, the encoder's states and a past.
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    Args:
+        model: a model with an encoder and a decoder.
+        size: the size of the encoder's states.
+        kinds: the kinds of the keys and values that are returned, ``decoder`` and ``encoder``; empty for a decoder
+            whose past has no kinds.
+    """
+
+    def __init__(self, model: torch.nn.Module, size: int, kinds: Sequence[str]) -> None:
         super().__init__()
-        self.model = model
+        self.model: Any = model
+        self.size, self.kinds = size, kinds
 
     def forward(
         self,
         input_ids: Tensor,
-        encoder_hidden_states: Tensor,
-        past_key_values: Past,
+        encoder_hidden_states: Tensor | None = None,
+        past_key_values: Past | None = None,
         encoder_attention_mask: Tensor | None = None,
     ) -> list[Tensor]:
         """Returns the logits, and the tensors of the new cache, in the order of those of the past.
 
         Args:
             input_ids: int64 (batch, sequence), the tokens after those of the past.
-            encoder_hidden_states: (batch, source, size), those of the past included.
-            past_key_values: the past. That of the encoder has at most ``source`` states.
+            encoder_hidden_states: (batch, source, size), those of the past included; None if all are in the past.
+            past_key_values: the past; None for the first tokens. That of the encoder has at most ``source`` states.
             encoder_attention_mask: int64 (batch, source), 0 for padding.
         """
-        cache = _cache(past_key_values)
-        keeps_source = "encoder" in past_key_values[0]
-        known = past_key_values[0]["encoder"]["key"].shape[2] if keeps_source else 0
+        past = past_key_values or []
+        known = past[0]["encoder"]["key"].shape[2] if past and self.kinds else 0
+        cache = _cache(past)
+        if encoder_hidden_states is None:  # only its shape is read
+            cache.is_updated = dict.fromkeys(range(len(past)), True)
+            empty = torch.zeros((), dtype=self.model.dtype, device=input_ids.device)
+            states = empty.expand(input_ids.shape[0], known, self.size)
+        else:
+            states = encoder_hidden_states[:, known:]
         mask = {} if encoder_attention_mask is None else {"attention_mask": encoder_attention_mask}
-        logits = _run(self.model, input_ids, encoder_hidden_states[:, known:], cache, **mask)
-        return [logits, *pytree.tree_leaves(_past(cache, keeps_source))]
+        logits = _run(self.model, input_ids, states, cache, **mask)
+        found = _past(cache, bool(self.kinds))
+        return [logits, *pytree.tree_leaves([{kind: layer[kind] for kind in self.kinds or layer} for layer in found])]
+
+
+class _EncoderWithCross(torch.nn.Module):
+    """Computes the states of the encoder, and the keys and values of the cross-attention."""
+
+    def __init__(self, model: torch.nn.Module, encoder: torch.nn.Module) -> None:
+        super().__init__()
+        self.model, self.encoder = model, encoder
+
+    def forward(self, **inputs: Tensor) -> list[Tensor]:
+        """Returns the states, and for each layer of the decoder a key and a value."""
+        states, cache = self.encoder(**inputs)[_STATES], _cache()
+        _run(self.model, torch.zeros(states.shape[0], 1, dtype=torch.int64, device=states.device), states, cache)
+        return [states, *pytree.tree_leaves([layer["encoder"] for layer in _past(cache, True)])]
 
 
 def _cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
@@ -95,7 +132,7 @@ def _run(model: Any, ids: Tensor, states: Tensor, cache: EncoderDecoderCache, **
 
 
 def encoder_decoder(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
-    """Returns the encoder, and the decoder with its cache.
+    """Returns the encoder and the decoders of all forms.
 
     Raises:
         ArgumentError: the inputs of the encoder cannot be derived, or the decoder has no cache of two parts.
@@ -121,17 +158,62 @@ def encoder_decoder(model: Any, fields: Sequence[str], given: Given) -> list[Par
     if {"input_ids", "attention_mask"} <= set(first.kwargs):
         kwargs["encoder_attention_mask"] = first.kwargs["attention_mask"]
         shapes["encoder_attention_mask"] = {0: "batch", **source}
-    present = [name.replace("past_key_values", "present") for name in input_names({"past_key_values": past})]
-    return [first, Part("decoder_model_merged", _Decoder(model).eval(), kwargs, shapes, (*fields, *present))]
+    kinds = _KINDS if "encoder" in past[0] else ()
+    module = _Decoder(model, states.shape[-1], kinds).eval()
+    merged = Part("decoder_model_merged", module, kwargs, shapes, (*fields, *_present(past)), (_MERGED,))
+    first = replace(first, forms=(_MERGED, _TWO))
+    return [first, merged, *_two_decoders(merged, source), *(_with_cross(model, first, past) if kinds else ())]
 
 
-def _dims(path: Sequence[Any], _: Tensor) -> dict[int, str]:
+def _present(past: Past) -> list[str]:
+    """Returns the names of the tensors of the new cache."""
+    return [name.replace("past_key_values", "present") for name in input_names({"past_key_values": past})]
+
+
+def _two_decoders(merged: Part, source: dict[int, str]) -> list[Part]:
+    """Returns the decoder of the first tokens, and that of later ones, in whose past are all states of the encoder."""
+    whole: Any = merged.module
+    later = _Decoder(whole.model, whole.size, ("decoder",) if whole.kinds else ()).eval()
+    kwargs, shapes = dict(merged.kwargs), dict(merged.dynamic_shapes)
+    first = replace(
+        merged,
+        name="decoder_model",
+        kwargs={name: kwargs[name] for name in kwargs if name != "past_key_values"},
+        dynamic_shapes={name: shapes[name] for name in shapes if name != "past_key_values"},
+        forms=(_TWO,),
+    )
+    if whole.kinds:
+        states, _ = kwargs.pop("encoder_hidden_states"), shapes.pop("encoder_hidden_states")
+        with torch.no_grad():
+            past = _example_past(whole.model, states, whole=True)
+        kwargs["past_key_values"] = past
+        shapes["past_key_values"] = pytree.tree_map_with_path(partial(_dims, source=source), past)
+    outputs = tuple(name for name in merged.outputs if ".encoder." not in name)
+    return [first, Part("decoder_with_past_model", later, kwargs, shapes, outputs, (_TWO, _CROSS))]
+
+
+def _with_cross(model: Any, first: Part, past: Past) -> Iterator[Part]:
+    """Yields the encoder that computes the keys and values of its states too, for a decoder that takes them."""
+    module = _EncoderWithCross(model, model.get_encoder()).eval()
+    outputs = (_STATES, *(name for name in _present(past) if ".encoder." in name))
+    yield replace(first, name="encoder_with_cross", module=module, outputs=outputs, forms=(_CROSS,))
+
+
+def _dims(path: Sequence[Any], _: Tensor, source: dict[int, str] | None = None) -> dict[int, str]:
+    """Returns the dynamic dims of a tensor of the past.
+
+    Args:
+        path: where it is.
+        source: the dynamic dims of the encoder's states, if all of them are in the past.
+    """
     is_source = any(getattr(entry, "key", None) == "encoder" for entry in path)
+    if is_source and source is not None:
+        return {0: "batch", **({2: source[1]} if source else {})}
     return {0: "batch", 2: "past_source" if is_source else "past"}
 
 
-def _example_past(model: Any, states: Tensor) -> Past:
-    """Returns the cache after some tokens and some of the encoder's states.
+def _example_past(model: Any, states: Tensor, *, whole: bool = False) -> Past:
+    """Returns the cache after some tokens and some, or all, of the encoder's states.
 
     Raises:
         ArgumentError: the model has no cache of two parts.
@@ -140,5 +222,5 @@ def _example_past(model: Any, states: Tensor) -> Past:
     keeps_source = decoder is None or hasattr(decoder, "decoder_layers")
     with running(model, "an EncoderDecoderCache"):
         ids = torch.zeros(states.shape[0], _PAST, dtype=torch.int64)
-        _run(model, ids, states[:, :_PAST_SOURCE].contiguous(), cache)
+        _run(model, ids, states if whole else states[:, :_PAST_SOURCE].contiguous(), cache)
     return _past(cache, keeps_source)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import check_flag, did_you_mean, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import progress_of_part
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.pretrained.files import copy_files, replaced
@@ -18,8 +19,10 @@ from fx_onnx.pretrained.inputs import input_names, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
 from fx_onnx.pretrained.parts import Part
 from fx_onnx.pretrained.precisions import PRECISIONS, convert
+from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import read_source
 from fx_onnx.program.destination import check_folder
+from fx_onnx.program.genai.speech_config import write_speech_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,15 +77,16 @@ def export_pretrained(
     inputs: Mapping[str, Tensor] | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[ExportedFile, ...]:
-    """Exports a model of transformers to the folder that an application loads.
+    """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
 
     The folder is complete or, if the export fails, as before. Nothing is downloaded.
 
     Args:
-        source: a folder that ``save_pretrained`` wrote, a model of transformers, or one of its pipelines.
+        source: a folder that ``save_pretrained`` wrote, a model of transformers, or a pipeline of transformers or
+            diffusers.
         output: the folder to write. An older one is replaced if an export wrote it.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js`` or ``genai``.
+        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
@@ -109,12 +113,20 @@ def export_pretrained(
     place = Path(output)
     _check_place(source, place, chosen, layout)
     found = read_source(source, task, processor, trust_remote_code)
-    parts = found.row.parts(found.model, found.row.outputs, {**processed(found.processors), **(inputs or {})})
+    given = {**processed(found.processors), **(inputs or {})}
+    forms = found.row.parts(found.model, found.row.outputs, given)
+    parts = [part for part in forms if not part.forms or chosen.form in part.forms]
     _check_parts(parts, chosen, layout, found.task)
+    _check_inputs(parts, inputs or {})
     with replaced(place) as new:
         copy_files(found, new)
+        if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
+            write_speech_config(new, config=found.model.config, generation_config=found.model.generation_config)
         form = _Form(chosen, target or chosen.target, opset_version, verify)
-        return tuple(_write(part, found.model, new, form, each) for each in precisions for part in parts)
+        files = tuple(_written(parts, precisions, found.model, new, form))
+        if chosen.shares_weights:
+            share_weights([new / file.name for file in files])
+        return tuple(replace(file, size=_size(new / file.name)) for file in files)
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:
@@ -176,6 +188,27 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
         )
 
 
+def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
+    taken = dict.fromkeys(name for part in parts for name in part.kwargs)
+    unknown = [name for name in inputs if name not in taken]
+    if unknown:
+        raise ArgumentError(
+            f"No part of the model takes the input {shown(unknown[0])}; its inputs are {', '.join(taken)}.",
+            id=MessageId.CONFLICTING_ARGUMENTS,
+        )
+
+
+def _written(
+    parts: list[Part], precisions: Sequence[str], model: Any, folder: Path, form: _Form
+) -> Iterator[ExportedFile]:
+    """Yields each file after it was written."""
+    pairs = [(precision, part) for precision in precisions for part in parts]
+    for place, (precision, part) in enumerate(pairs, 1):
+        count = f" ({place} of {len(pairs)})" if len(pairs) > 1 else ""
+        with progress_of_part(f"{part.name}{count}"):
+            yield _write(part, model, folder, form, precision)
+
+
 def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) -> ExportedFile:
     """Exports a part in a precision, compares its results, and writes it."""
     layout, row = form.layout, PRECISIONS[precision]
@@ -184,7 +217,7 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         converted.module,
         kwargs=part.kwargs,
         dynamic_shapes=_renamed(part.dynamic_shapes, layout),
-        input_names=input_names(part.kwargs),
+        input_names=[layout.inputs.get(name, name) for name in input_names(part.kwargs)],
         output_names=part.outputs,
         target=form.target,
         opset_version=form.opset_version or row.opset_version,
@@ -196,14 +229,17 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     file.parent.mkdir(parents=True, exist_ok=True)
-    if layout.is_genai:
+    if layout.is_genai and part.name == "decoder":
         program.save_genai(file.parent, config=model.config, generation_config=model.generation_config)
     else:
         program.save(file, external_data=layout.external_data)
-    size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
     return ExportedFile(
-        file.relative_to(folder).as_posix(), size, difference, precision, converted.kept, converted.distance
+        file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
     )
+
+
+def _size(file: Path) -> int:
+    return sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
 
 
 def _renamed(shapes: Any, layout: Layout) -> Any:

@@ -18,13 +18,16 @@ from fx_onnx.pretrained.source import Source
 __all__ = ["copy_files", "replaced"]
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json", ".data")
+_TOKENS = "extra_special_tokens"
+_VOCABULARIES = ("vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 
 
 def copy_files(source: Source, folder: Path) -> None:
     """Copies all files of the source but its weights, as they are; a model that is loaded writes them.
 
-    transformers 5 writes one file for a processor, and a name of a class that older clients do not know. So the file of
-    the image processor or feature extractor is added, and the name replaced.
+    transformers 5 writes one file for a processor, and a config of a tokenizer that older clients cannot read. So the
+    file of the image processor or feature extractor is added, and the config is restored. Both halves of the
+    autoencoder of a pipeline get its config.
     """
     if source.folder is not None:
 
@@ -32,19 +35,59 @@ def copy_files(source: Source, folder: Path) -> None:
             return {name for name in names if name.endswith(_WEIGHTS) or name.startswith(".")}
 
         shutil.copytree(source.folder, folder, ignore=ignored, dirs_exist_ok=True)
+    elif hasattr(source.model, "components"):
+        source.model.save_config(folder)
+        for name, component in source.model.components.items():
+            _save_config(component, folder / name)
     else:
-        config = copy.deepcopy(source.model.config)
-        config.architectures = [type(source.model).__name__]
-        for part in (config, getattr(source.model, "generation_config", None), *source.processors):
-            if part is not None:
-                part.save_pretrained(folder)
-    processor, tokenizer = (_read(folder / f"{name}_config.json") for name in ("processor", "tokenizer"))
+        _save_config(source.model, folder)
+        for part in (getattr(source.model, "generation_config", None), *source.processors):
+            _save_config(part, folder)
+    for name in ("vae_encoder", "vae_decoder"):
+        if (folder / "vae").is_dir():
+            shutil.copytree(folder / "vae", folder / name)
+    index = _read(folder / "model_index.json")
+    for part in (folder, *(folder / name for name in index)):
+        _restore_tokenizer(part, index)
+    if index:
+        _write(folder / "model_index.json", index)
+    processor = _read(folder / "processor_config.json")
     for name in ("image_processor", "feature_extractor"):
         place = folder / "preprocessor_config.json"
         if name in processor and not place.exists():
             _write(place, {**processor[name], "processor_class": processor.get("processor_class")})
-    if tokenizer.get("tokenizer_class") == "TokenizersBackend":
-        _write(folder / "tokenizer_config.json", {**tokenizer, "tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def _save_config(part: Any, folder: Path) -> None:
+    """Writes the files of a part of a model but its weights."""
+    if hasattr(part, "forward") and hasattr(part, "save_config"):  # a model of diffusers
+        part.save_config(folder)
+    elif hasattr(part, "forward"):
+        config = copy.deepcopy(part.config)
+        config.architectures = [type(part).__name__]
+        config.save_pretrained(folder)
+    elif part is not None:
+        part.save_pretrained(folder)
+
+
+def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
+    """Writes the config of a tokenizer as older versions of transformers read it.
+
+    It names the fast class, also in the index of a pipeline, if the vocabulary is in ``tokenizer.json`` only, and the
+    list of further special tokens is ``additional_special_tokens``.
+    """
+    config = _read(folder / "tokenizer_config.json")
+    restored = {name: value for name, value in config.items() if name != _TOKENS or isinstance(value, dict)}
+    if restored != config:
+        restored.setdefault("additional_special_tokens", config[_TOKENS])
+    if config.get("tokenizer_class") == "TokenizersBackend":
+        restored["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if restored != config:
+        _write(folder / "tokenizer_config.json", restored)
+    library, name = (index.get(folder.name) or (None, None)) if config else (None, None)
+    is_fast = (folder / "tokenizer.json").is_file() and not any((folder / each).is_file() for each in _VOCABULARIES)
+    if is_fast and name is not None and not name.endswith("Fast"):
+        index[folder.name] = [library, f"{name}Fast"]
 
 
 def _read(file: Path) -> dict[str, Any]:

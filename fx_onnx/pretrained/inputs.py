@@ -16,7 +16,7 @@ from fx_onnx.core.torch_private import pytree
 
 __all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "processed"]
 
-_BATCH, _SEQUENCE, _SAMPLES = 2, 6, 4000
+_BATCH, _SEQUENCE, _SAMPLES = 2, 6, 16000
 _TEXT = {0: "batch", 1: "sequence"}
 _IMAGE = {0: "batch"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.precisions import PRECISIONS
 
 __all__ = ["LAYOUTS", "Layout"]
@@ -22,19 +23,29 @@ class Layout:
             refused.
         suffixes: precision → what follows the name of the file. A precision that it lacks is refused.
         dims: the name of a dynamic dim → the name by which the application knows it.
+        inputs: the name of an input → the name by which the application knows it.
         required: files of the source without which the application does not load the folder.
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
+        form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
+        shares_weights: whether equal weights of several files are stored once, in external data.
         is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
     """
 
     files: Mapping[str, str]
     suffixes: Mapping[str, str]
     dims: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ("config.json",)
     target: str | None = None
     external_data: bool | None = None
+    form: str = "merged"
+    shares_weights: bool = False
     is_genai: bool = False
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name in self.suffixes if name not in PRECISIONS]:
+            raise ValueError(f"{wrong[0]!r} in suffixes is not one of the precisions {', '.join(PRECISIONS)}")
 
 
 _ONE_NAME = dict.fromkeys(PRECISIONS, "")
@@ -43,10 +54,21 @@ _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
     *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
 )
+_OF_PIPELINES = (
+    *("text_encoder", "text_encoder_2", "text_encoder_3"),
+    *("unet", "transformer", "vae_encoder", "vae_decoder"),
+)
 
-LAYOUTS = {
+_OWN = {
     "optimum": Layout(
         files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
+    ),
+    "optimum-two-decoders": Layout(
+        files={name: name for name in ("encoder_model", "decoder_model", "decoder_with_past_model")},
+        suffixes=_ONE_NAME,
+        form="two decoders",
+        external_data=True,
+        shares_weights=True,
     ),
     "sentence-transformers": Layout(
         files={"model": "onnx/model"}, suffixes=_ONE_NAME, required=("config.json", "modules.json")
@@ -58,6 +80,22 @@ LAYOUTS = {
         target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
         external_data=False,
     ),
-    "genai": Layout(files={"decoder": "model"}, suffixes=_ONE_NAME, target="onnxruntime-genai", is_genai=True),
+    "diffusers": Layout(
+        files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
+    ),
+    "genai": Layout(
+        files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},
+        suffixes=_ONE_NAME,
+        form="cross cache",
+        inputs={"input_features": "audio_features"},
+        target="onnxruntime-genai",
+        external_data=True,
+        is_genai=True,
+    ),
 }
+
+LAYOUTS = Records(
+    _OWN,
+    Group("fx_onnx.layouts", "a record of fx_onnx.pretrained.layouts.Layout", lambda each: isinstance(each, Layout)),
+)
 """The name of a layout → its record."""

@@ -43,6 +43,7 @@ class Part:
             is the name of its input.
         dynamic_shapes: the dynamic dims, by argument.
         outputs: the names of the graph outputs, in order.
+        forms: the forms of the model that it belongs to, of which a layout takes one; empty for all forms.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Part:
     kwargs: dict[str, Any]
     dynamic_shapes: dict[str, Any]
     outputs: tuple[str, ...]
+    forms: tuple[str, ...] = ()
 
 
 class Fields(torch.nn.Module):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 
 if TYPE_CHECKING:
@@ -48,14 +49,45 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
         own = own or tuple(each for name in names if (each := getattr(source, name, None)) is not None)
         source = source.model
+    if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
+        return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
         return Source(source.eval(), *find_row(source.config, task, type(source).__name__), None, own)
     check_path("source", source)
     folder = Path(source)
+    if (folder / "model_index.json").is_file():
+        return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    name, row = find_row(config, task, (config.architectures or [None])[0], trust_remote_code=trust_remote_code)
+    name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
     model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _pipeline(pipeline: Any, task: str | None, folder: Path | None) -> Source:
+    """Returns the source of a pipeline of diffusers, which is its model.
+
+    Raises:
+        ArgumentError: a task is given.
+    """
+    from fx_onnx.pretrained.tasks import PIPELINE
+
+    if task is not None:
+        raise ArgumentError(
+            f"{type(pipeline).__name__} is a pipeline of diffusers, which has one task; leave out the task.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return Source(pipeline, "diffusion", PIPELINE, folder, ())
+
+
+def _load_pipeline(folder: Path) -> Any:
+    try:
+        import diffusers  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise ArgumentError(
+            "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
+        ) from None
+    with _reading(folder):
+        return diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True)
 
 
 def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = False) -> Any:
@@ -154,14 +186,20 @@ def named_class(config: Any) -> str:
 
     from fx_onnx.pretrained.tasks import TASKS
 
-    name = (config.architectures or [""])[0]
+    name = _architecture(config) or ""
     found = getattr(transformers, name, None)
     if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise ArgumentError(
             f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
             id=MessageId.MODEL_SOURCE,
         )
-    return str(name)
+    return name
+
+
+def _architecture(config: Any) -> str | None:
+    """Returns the name of the class that a config names first, if any. The config may come from a damaged file."""
+    named = config.architectures
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def _fitting(task: str | None, config: Any, trust_remote_code: bool) -> Iterator[tuple[str, Task, tuple[type, ...]]]:
@@ -209,5 +247,10 @@ def _load_processors(folder: Path, trust_remote_code: bool) -> tuple[Any, ...]:
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
         loader: Any = transformers.AutoProcessor  # transformers does not annotate it
         return (loader.from_pretrained(folder, **options),)
-    except Exception:  # such as a missing package; the inputs are derived from the config then
+    except Exception as error:  # such as a missing package
+        warn(
+            f"transformers cannot load the processor of {folder}: {first_line(error)}. The example inputs are derived "
+            "from the config instead.",
+            MessageId.MODEL_SOURCE,
+        )
         return ()

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fx_onnx.core.plugins import Group, Records
+from fx_onnx.pretrained.diffusion import diffusion
 from fx_onnx.pretrained.encoder_decoder import encoder_decoder
 from fx_onnx.pretrained.mask_generation import mask_generation
 from fx_onnx.pretrained.parts import Given, Part, decoder, half, multiple_choice, one_graph
 from fx_onnx.pretrained.vision_language import image_text_to_text
 
-__all__ = ["TASKS", "Task", "rows_of"]
+__all__ = ["PIPELINE", "TASKS", "Task", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ _OF_IMAGES = Task("AutoModel", _HIDDEN, half("vision_model", _IMAGES, "visual_pr
 _TO_TEXT = Task("AutoModelForSeq2SeqLM", _LOGITS, encoder_decoder)
 _FROM_IMAGES = Task("AutoModelForImageTextToText", _LOGITS, image_text_to_text)
 
-TASKS: dict[str, tuple[Task, ...]] = {
+_OWN: dict[str, tuple[Task, ...]] = {
     "text2text-generation": (_TO_TEXT,),
     "summarization": (_TO_TEXT,),
     "translation": (_TO_TEXT,),
@@ -89,10 +91,22 @@ TASKS: dict[str, tuple[Task, ...]] = {
     "image-feature-extraction": (_OF_IMAGES, Task("AutoModel", _HIDDEN)),
     "sentence-similarity": (Task("AutoModel", _HIDDEN),),
 }
+
+TASKS = Records(
+    _OWN,
+    Group(
+        "fx_onnx.tasks",
+        "a tuple of records of fx_onnx.pretrained.tasks.Task",
+        lambda given: isinstance(given, tuple) and all(isinstance(each, Task) for each in given) and given != (),
+    ),
+)
 """The name of a task, as in transformers' pipelines → its rows.
 
 The first task whose class builds an architecture is its default. AutoModel builds every type, so its tasks are last.
 """
+
+PIPELINE = Task("DiffusionPipeline", (), diffusion)
+"""The row of a pipeline of diffusers, which is no task of transformers."""
 
 
 def rows_of(task: str | None) -> Iterator[tuple[str, Task]]:

@@ -206,7 +206,9 @@ def _from_numpy(array: Any, name: str) -> torch.Tensor:
         return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f"The input {name!r} is an array of {array.dtype}, which torch does not have.", id=MessageId.CALL_OF_PROGRAM
+            f"The input {name!r} is an array of {array.dtype}, which torch does not have; convert it to a dtype of "
+            "torch.",
+            id=MessageId.CALL_OF_PROGRAM,
         ) from error
 
 

@@ -58,7 +58,9 @@ def _as_tensors(state_dict: Any) -> dict[str, torch.Tensor]:
             tensor = as_torch(ir.Tensor(np.asarray(given))) if is_array else given
         except TypeError as error:
             raise ArgumentError(
-                f"The new weight {name!r} is an array of {given.dtype}.", id=MessageId.CALL_OF_PROGRAM
+                f"The new weight {name!r} is an array of {given.dtype}, which torch does not have; convert it to a "
+                "dtype of torch.",
+                id=MessageId.CALL_OF_PROGRAM,
             ) from error
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
             raise ArgumentError(

@@ -228,7 +228,8 @@ class ONNXProgram:
         """
         if self.exported_program is None:
             raise ArgumentError(
-                "The program has no exported_program, which defines the structure of the outputs.",
+                "The program has no exported_program, which defines the structure of the outputs; call the program "
+                "itself, which returns a tuple of tensors.",
                 id=MessageId.CALL_OF_PROGRAM,
             )
         return restore_structure(self.exported_program, self(*args, **kwargs))

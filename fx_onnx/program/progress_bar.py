@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fx_onnx.core.progress import hide_progress, hides_progress, progress_to
+from fx_onnx.core.progress import hide_progress, hides_progress, progress_to, running_part
 
 __all__ = ["ProgressBar", "is_interactive", "progress_bar"]
 
@@ -39,7 +39,7 @@ class ProgressBar:
         """Shows that a stage begins. A stage that may be long is shown at once."""
         self._before += self._share
         self._share = self._shares.get(stage, 0.0)
-        self._bar.set_description_str(stage, refresh=False)
+        self._bar.set_description_str(" ".join(filter(None, (running_part(), stage))), refresh=False)
         if stage in self._shares:
             self._next_drawing = self._appears
         self.within(0, 1)

@@ -147,7 +147,7 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
     dtype = tensor.dtype if tensor is not None else value.dtype
     if shape is None or dtype is None or not isinstance(shape, ir.Shape) or not shape.is_static():
         raise ArgumentError(
-            f"The initializer {value.name!r} has neither data nor a known shape and dtype.",
+            f"The initializer {value.name!r} has neither data nor a known shape and dtype; give it a const_value.",
             id=MessageId.WEIGHT_WITHOUT_DATA,
         )
     length = None if tensor is None else tensor.nbytes

@@ -271,7 +271,10 @@ def compute_values(
     values.update((value.name, value) for node in model.graph for value in node.outputs)
     missing = [name for name in value_names if name not in values]
     if missing:
-        raise ArgumentError(f"The graph has no value named {shown(missing[0])}.", id=MessageId.CALL_OF_PROGRAM)
+        raise ArgumentError(
+            f"The graph has no value named {shown(missing[0])}; program.text() shows the names.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     unique = dict.fromkeys(value_names)
     model.graph.outputs.clear()
     model.graph.outputs.extend(values[name] for name in unique)
@@ -297,7 +300,8 @@ def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
     """Returns a copy of an output, because the memory of the output may be an initializer of the session."""
     if not value.is_tensor():
         raise OnnxExporterError(
-            f"An output of type {value.data_type()} cannot be converted to a torch tensor.",
+            f"An output of type {value.data_type()} cannot be converted to a torch tensor; run the saved file with "
+            "onnxruntime.InferenceSession.",
             id=MessageId.CALL_OF_PROGRAM,
         )
     dtype = ir.DataType(value.element_type())

@@ -87,5 +87,7 @@ class _Writer:
         while isinstance(written, int) and written < size:
             count = self._file.write(memoryview(data).cast("B")[written:])
             if not count:
-                raise OnnxExporterError(f"The file took {written} of {size} bytes and no more.")
+                raise OnnxExporterError(
+                    f"The file took {written} of {size} bytes and no more; save to a path, or to a blocking file."
+                )
             written += count

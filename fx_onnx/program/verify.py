@@ -17,6 +17,7 @@ from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, 
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.weights import has_data
 from fx_onnx.program.input_binding import call_arguments, user_leaves
 from fx_onnx.program.session import refused_opset
 from fx_onnx.program.verification.diagnosis import Diagnosis
@@ -45,13 +46,14 @@ def check_model(program: Program) -> None:
 
 
 def _without_weights(model: ir.Model) -> ir.Model:
-    """Returns a copy whose larger weights are inputs.
+    """Returns a copy whose larger weights, and those without data, are inputs.
 
     The checker needs their types and shapes only, and a protobuf message is limited to 2 GB.
     """
     model = model.clone()
     for value in list(model.graph.initializers.values()):
-        if value.const_value is not None and value.const_value.nbytes > 1024:
+        weight = value.const_value
+        if weight is not None and (weight.nbytes > 1024 or not has_data(weight)):
             del model.graph.initializers[str(value.name)]
             if not value.is_graph_input():
                 model.graph.inputs.append(value)

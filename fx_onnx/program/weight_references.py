@@ -198,18 +198,10 @@ def _location(path: Path, folder: Path) -> str:
 
 
 def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
-    """Yields the tensors in the file's header that have an ONNX dtype, after a check against the size of the file."""
-    start, header = _header(path)
-    size = path.stat().st_size
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
+    """Yields the tensors in the file's header that have an ONNX dtype."""
+    start, tensors = _header(path)
+    for name, entry in tensors.items():
         begin, end = entry["data_offsets"]
-        if not 0 <= begin <= end <= size - start:
-            raise ArgumentError(
-                f"The weight {name!r} should end at byte {start + end} of {str(path)!r}, which has {size} bytes.",
-                id=MessageId.WEIGHTS_FROM,
-            )
         dtype = DTYPES.get(entry["dtype"])
         if dtype is None:
             continue
@@ -225,26 +217,35 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Returns the offset of the data, and the header, which gives the dtype, shape and offsets of each tensor.
+    """Returns the offset of the data, and the dtype, shape and offsets of each tensor.
 
-    The safetensors library checks the file. It does not return the offsets, so this function parses the header too.
+    The safetensors library checks the file. It does not return the offsets, so this function parses the header too. It
+    names the weight at which a file ends too early, which the library does not.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
+        size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(_MAX_HEADER_BYTES, path.stat().st_size - 8):
+            start = 8 + length
+            if not 0 < length <= min(_MAX_HEADER_BYTES, size - 8):
                 raise ValueError(f"the length of its header, {length} bytes, is not valid")
             header: dict[str, Any] = json.loads(file.read(length))
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-        if 8 + length + end <= path.stat().st_size:  # otherwise _entries reports the weight that is truncated
+        offsets = {name: entry["data_offsets"] for name, entry in tensors.items()}
+        cut = [(name, start + end) for name, (begin, end) in offsets.items() if not 0 <= begin <= end <= size - start]
+        if not cut:
             with safe_open(path, "numpy"):
                 pass
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise ArgumentError(f"{str(path)!r} is not a safetensors file: {error}.", id=MessageId.WEIGHTS_FROM) from error
-    return 8 + length, header
+    for name, end in cut:
+        raise ArgumentError(
+            f"The weight {name!r} should end at byte {end} of {str(path)!r}, which has {size} bytes.",
+            id=MessageId.WEIGHTS_FROM,
+        )
+    return start, tensors
 
 
 def _describe(tensor: ir.TensorProtocol) -> str:

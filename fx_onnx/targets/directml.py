@@ -1,7 +1,6 @@
 """ONNX Runtime with its DirectML provider. Not executed."""
 
-from fx_onnx.passes.legalization.indices import legalize_unique
-from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -12,6 +11,6 @@ TARGET = Target(
     opset=18,
     table="directml",
     expands_functions=True,
-    legalizations=(legalize_unique, *LEGALIZATIONS),
+    legalizations=legalizations("directml"),
     notes=("A node without a kernel runs in the CPU provider.",),
 )

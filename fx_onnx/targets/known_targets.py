@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError, PluginError
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.plugins import Group
 
@@ -76,9 +76,7 @@ def find_target(target: str | Target) -> Target:
 
         if isinstance(target, Target):
             return target
-    plugin = PLUGINS.find(target) if isinstance(target, str) else None
-    if plugin is not None and (target in NAMES or target in VARIANTS):
-        raise PluginError(f"{plugin.package} has a target {target!r}, which is one of fx_onnx; uninstall that package.")
+    plugin = PLUGINS.find(target, (*NAMES, *VARIANTS)) if isinstance(target, str) else None
     if plugin is not None:
         record: Target = plugin.value
         return record

@@ -8,22 +8,7 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
-from fx_onnx.passes.legalization.dynamic_quantization import legalize_dequantization, legalize_quantization
-from fx_onnx.passes.legalization.elementwise import (
-    legalize_less,
-    legalize_log_softmax,
-    legalize_mish,
-    legalize_predicates,
-    legalize_round,
-    legalize_where,
-)
-from fx_onnx.passes.legalization.indices import legalize_slices_from_the_end
-from fx_onnx.passes.legalization.integers import legalize_narrow_fills
-from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.network_layers import legalize_one_spatial_axis
-from fx_onnx.passes.legalization.products import legalize_integer_products
-from fx_onnx.passes.legalization.reductions import legalize_reductions, legalize_scatter_reductions
-from fx_onnx.passes.legalization.resizing import legalize_cubic_resize
+from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_read
 from fx_onnx.targets.target import Lack, Target
 
@@ -128,22 +113,5 @@ TARGET = Target(
     lacks=tuple(Lack(op_type, reason="MNN does not load it or computes it wrongly") for op_type in _LACKS),
     constraint=_wrong,
     refuses=True,
-    legalizations=(
-        legalize_less,
-        legalize_reductions,
-        legalize_scatter_reductions,
-        legalize_log_softmax,
-        legalize_cubic_resize,
-        legalize_dequantization,
-        legalize_quantization,
-        legalize_integer_products,
-        legalize_predicates,
-        legalize_narrow_fills,
-        legalize_round,
-        legalize_mish,
-        legalize_one_spatial_axis,
-        legalize_slices_from_the_end,
-        legalize_where,
-        *LEGALIZATIONS,
-    ),
+    legalizations=legalizations("mnn"),
 )

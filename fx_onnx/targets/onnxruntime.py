@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from fx_onnx.ops.recurrences import RUNTIME_FORMS
-from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.network_layers import legalize_group_norm
+from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
 from fx_onnx.targets.target import Target
 
@@ -17,7 +16,7 @@ TARGET = Target(
     table="onnxruntime",
     expands_functions=True,
     translations=RUNTIME_FORMS,
-    legalizations=(*LEGALIZATIONS, legalize_group_norm),
+    legalizations=legalizations("onnxruntime"),
     fusions=(FuseMatMulNBits(),),
     domains=("com.microsoft",),
 )

@@ -46,7 +46,11 @@ class Lack:
         if not any(
             since_version(self.op_type, opset) for opset in (self.first, self.last, opsets.MAXIMUM_OPSET) if opset
         ):
-            raise ArgumentError(f"ONNX has no operator {shown(self.op_type)}.", id=MessageId.TARGET)
+            raise ArgumentError(
+                f"ONNX has no operator {shown(self.op_type)} in these opsets; op_type is the name of an operator of "
+                "ONNX, such as 'Gelu'.",
+                id=MessageId.TARGET,
+            )
 
     def covers(self, op_type: str, opset: int, dtype: str | None) -> bool:
         """Returns whether a node of a model of this opset cannot run; ``dtype`` is that of its first input."""

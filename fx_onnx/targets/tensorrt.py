@@ -5,8 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.legalization.indices import legalize_unique
-from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Target
 
@@ -42,7 +41,7 @@ TARGET = Target(
     opset=18,
     table="tensorrt",
     constraint=_quantization,
-    legalizations=(legalize_unique, *LEGALIZATIONS),
+    legalizations=legalizations("tensorrt"),
     without=("slice_hidden_keys",),  # the number of keys would depend on data
     notes=(
         "The table is that of the parser of TensorRT for RTX, the nearest one in a package; TensorRT may differ.",

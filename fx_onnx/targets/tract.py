@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.legalization.dynamic_quantization import legalize_dynamic_quantization
-from fx_onnx.passes.legalization.indices import legalize_range_indices, legalize_ranges, legalize_slices_from_the_end
-from fx_onnx.passes.legalization.integers import legalize_boolean_counts
-from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.network_layers import LegalizeInitialStates
-from fx_onnx.passes.legalization.products import legalize_gemm_bias, legalize_repeated_constants
-from fx_onnx.passes.legalization.resizing import legalize_computed_resizes
+from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Lack, Target
 
@@ -45,15 +39,5 @@ TARGET = Target(
     lacks=(Lack("Unique", reason="tract does not implement it"),),
     constraint=_dynamic,
     refuses=True,
-    legalizations=(
-        legalize_computed_resizes,
-        legalize_repeated_constants,
-        legalize_boolean_counts,
-        legalize_ranges,
-        LegalizeInitialStates(),
-        legalize_dynamic_quantization,
-        legalize_gemm_bias,
-        legalize_slices_from_the_end,
-        *(each for each in LEGALIZATIONS if each is not legalize_range_indices),
-    ),
+    legalizations=legalizations("tract", without=["legalize_range_indices"]),
 )

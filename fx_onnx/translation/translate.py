@@ -222,7 +222,10 @@ class Walker:
         (source, index), results = node.args, self._value(node.args[0])
         if isinstance(source, Node) and isinstance(index, int) and index >= len(results):
             if node.users:
-                raise TranslationError(f"The result {index} of {describe(source)} has no ONNX form.")
+                raise TranslationError(
+                    f"The forward uses the result {index} of {describe(source)}, which has no ONNX form; compute it "
+                    "with other operators."
+                )
             return
         self.env[node] = results[index]
         self._stamp(node, (results[index],))
@@ -352,7 +355,10 @@ def _bind_inputs(
         if not placeholder.users and not (keeps_unread and is_plain):
             continue
         if not isinstance(spec.arg, TensorArgument) or spec.target is None:
-            raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
+            raise TranslationError(
+                f"The forward reads {spec.target or placeholder.name}, which is a {spec.kind.name} and not a tensor; "
+                "an ONNX model holds tensors only, so keep its values in tensors."
+            )
         tensor = weights[spec.target]
         key = memory_key(tensor)
         if key not in known:  # tied weights share one initializer, under the first of their names

@@ -43,6 +43,15 @@ def conditions(function: object, *args: Tensor, dim: object = "n") -> list[tuple
     return listed
 
 
+def test_a_dim_may_be_a_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes of the other dims are tried with that of the multiple, whose symbol is no dim of an input."""
+    seen: list[dict[Any, int]] = []
+    monkeypatch.setattr(SizeFacts, "_small_sizes", lambda self, kept: seen.append(self._example) or ())
+    spec = ({0: Dim("batch"), 1: 2 * Dim("rows")},)
+    capture(parse_request(Function(lambda x: x + 1), (t(3, 8),), dynamic_shapes=spec))
+    assert sorted(seen[0].values()) == [3, 4]
+
+
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 

@@ -45,14 +45,14 @@ def test_a_broken_model_has_problems(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_text("text")
-    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is no ONNX model.*\[FX1510\]"):
+    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is not an ONNX model.*\[FX1510\]"):
         onnx_files.read(tmp_path / "m.onnx")
     (tmp_path / "x.onnx").write_bytes(b"x" * 50)  # a protobuf message with unknown fields
     with pytest.raises(fx_onnx.ArgumentError, match="it imports no opset"):
         onnx_files.read(tmp_path / "x.onnx")
 
 
-@pytest.mark.parametrize("damage", ["text", "dtype", "version"])
+@pytest.mark.parametrize("damage", ["text", "dtype", "version", "texts elsewhere", "null"])
 def test_a_part_that_only_protobuf_accepts_is_refused(tmp_path: Path, damage: str) -> None:
     path = saved(tmp_path / "m.onnx")
     model = onnx.load(path)
@@ -60,10 +60,13 @@ def test_a_part_that_only_protobuf_accepts_is_refused(tmp_path: Path, damage: st
         model.graph.initializer[0].data_type = 0
     elif damage == "version":
         model.opset_import[0].version = 2**40
+    elif damage in ("texts elsewhere", "null"):
+        onnx.external_data_helper.set_external_data(model.graph.initializer[0], "a\0b" if damage == "null" else "a")
+        model.graph.initializer[0].data_type = onnx.TensorProto.FLOAT if damage == "null" else onnx.TensorProto.STRING
     model.producer_name = "abcdefgh"
     content = model.SerializeToString()
     path.write_bytes(content.replace(b"abcdefgh", b"\xff" * 8) if damage == "text" else content)
-    with pytest.raises(fx_onnx.ArgumentError, match=r"no ONNX model: .*(not UTF-8|no dtype|no version)"):
+    with pytest.raises(fx_onnx.ArgumentError, match=r"not an ONNX model: .*(UTF-8|no dtype|no version|texts|null)"):
         onnx_files.read(path)
 
 

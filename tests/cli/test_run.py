@@ -64,3 +64,20 @@ def test_a_command_on_the_path_whose_first_line_names_python(tmp_path: Path, mon
 def test_what_is_no_python_program_is_refused(program: str) -> None:
     done = _run(program)
     assert "is neither a Python file nor an installed command" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("no_such_module", "-m no_such_module: No module named no_such_module"),
+        ("json", "-m json: No module named json.__main__; 'json' is a package and cannot be directly executed"),
+    ],
+)
+def test_a_module_that_cannot_be_run(module: str, message: str) -> None:
+    assert message in str(_run("-m", module).exception)
+
+
+def test_an_import_that_fails_in_a_module_is_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    monkeypatch.chdir(tmp_path)
+    assert type(_run("-m", "broken").exception) is ModuleNotFoundError

@@ -1,15 +1,21 @@
-"""Plug-ins: the example package, installed into a folder of its own, and what goes wrong with others."""
+"""Plug-ins: the example package, installed into an environment of its own, and what goes wrong with others."""
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
+import onnx
+import onnxruntime
 import pytest
 import torch
 
@@ -21,16 +27,33 @@ Install = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder into which pip built and installed docs/examples/plugin, without network."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns an environment that imports what this one does, with docs/examples/plugin, without network."""
     pytest.importorskip("setuptools")
-    source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "installed"))
+    source, folder = (tmp_path_factory.mktemp(name) for name in ("source", "environment"))
     shutil.copytree(ROOT / "docs" / "examples" / "plugin", source, dirs_exist_ok=True)
+    venv.create(folder, with_pip=False)
+    _packages(folder).joinpath("others.pth").write_text("\n".join([str(ROOT), *filter(os.path.isdir, sys.path)]))
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(source)]
+    command = [sys.executable, "-m", "pip", "--python", _python(folder), "install", *options, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
+
+
+def _packages(environment: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
+
+
+def _python(environment: Path) -> str:
+    scripts = Path(sysconfig.get_path("scripts", "venv", {"base": str(environment)}))
+    return str(scripts / f"python{sysconfig.get_config_var('EXE')}")
+
+
+@pytest.fixture
+def example(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets this process import the example package too."""
+    monkeypatch.syspath_prepend(_packages(environment))
 
 
 @pytest.fixture
@@ -56,8 +79,39 @@ class HalfSquare(torch.nn.Module):
         return y * torch.sigmoid(1.702 * y)
 
 
-def test_the_example_package(example: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.syspath_prepend(example)
+def test_the_example_package_in_its_environment(environment: Path, tmp_path: Path) -> None:
+    """A file that knows nothing of the plug-in is exported by the command."""
+    (tmp_path / "network.py").write_text(
+        "import torch\n\n\nclass Network(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return x * torch.sigmoid(1.702 * x)\n"
+    )
+    command = [_python(environment), "-m", "fx_onnx.cli", "export", "network:Network", "--input", "x=float32[2]"]
+    command += ["--target", "example-runtime", "-o", "model.onnx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    model = onnx.load(tmp_path / "model.onnx")
+    assert [node.op_type for node in model.graph.node] == ["QuickGelu"]
+    assert {each.domain: each.version for each in model.opset_import}[""] == 19
+
+
+@pytest.mark.usefixtures("example")
+def test_a_task_and_a_layout(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=9)).eval()
+    options = {"task": "example-pooling", "layout": "example-app"}
+    (file,) = fx_onnx.export_pretrained(model, tmp_path / "folder", **options)
+    session = onnxruntime.InferenceSession(tmp_path / "folder" / "network.onnx")
+    assert file.name == "network.onnx"
+    assert [each.name for each in session.get_outputs()] == ["pooler_output"]
+    with pytest.raises(fx_onnx.ArgumentError, match=r"'exemple-app' .*; did you mean 'example-app'"):
+        fx_onnx.export_pretrained(model, tmp_path / "folder", layout="exemple-app")
+    with pytest.raises(fx_onnx.ArgumentError, match="'int8' is not one of fp32, fp16"):
+        fx_onnx.export_pretrained(model, tmp_path / "folder", precision="int8", **options)
+
+
+@pytest.mark.usefixtures("example")
+def test_the_example_package_in_a_process_that_runs(caplog: pytest.LogCaptureFixture) -> None:
     import_module("fx_onnx_example_plugin")
     x = torch.randn(2, 3)
     with caplog.at_level(logging.INFO, "fx_onnx"):
@@ -127,8 +181,32 @@ def test_the_operators_of_absent_libraries_are_left_out(install: Install) -> Non
 def test_targets_and_rules_that_are_none(install: Install) -> None:
     record = "from fx_onnx.targets.target import Target\nvalue = Target('tract', '1')"
     install("plugin_l", record, targets="tract")
-    with pytest.raises(fx_onnx.OnnxExporterError, match=r"plugin_l 1\.0 has a target .tract., which is one of"):
+    with pytest.raises(fx_onnx.OnnxExporterError, match=r"plugin_l 1\.0 has a plug-in 'tract' in fx_onnx.targets"):
         find_target("tract")
     install("plugin_m", "value = [3]", rules="mine")
-    with pytest.raises(fx_onnx.OnnxExporterError, match=r"'mine' of plugin_m 1\.0 is not valid: 3 in rules is no rule"):
+    with pytest.raises(fx_onnx.OnnxExporterError, match=r"'mine' of plugin_m 1\.0 is not valid: 3 in rules is not"):
         fx_onnx.export(torch.nn.ReLU(), (torch.randn(2),), rules=["mine"])
+
+
+@pytest.mark.parametrize(
+    ("package", "group", "name", "code", "message"),
+    [
+        ("plugin_n", "tasks", "mine", "value = []", "is a tuple of records of fx_onnx.pretrained.tasks.Task"),
+        ("plugin_o", "tasks", "fill-mask", "value = ()", "'fill-mask' in fx_onnx.tasks, which is a name of fx_onnx"),
+        ("plugin_p", "layouts", "mine", "value = {}", "is a record of fx_onnx.pretrained.layouts.Layout"),
+        (
+            "plugin_q", "layouts", "mine",
+            "from fx_onnx.pretrained.layouts import Layout\nvalue = Layout({}, {'fp99': ''})",
+            "cannot be loaded: ValueError: 'fp99' in suffixes is not one of the precisions fp32",
+        ),
+    ],
+)  # fmt: skip
+def test_broken_tasks_and_layouts(
+    install: Install, package: str, group: str, name: str, code: str, message: str, tmp_path: Path
+) -> None:
+    install(package, code, **{group: name})
+    pytest.importorskip("transformers")
+    model = SimpleNamespace(config=None, forward=None, eval=lambda: None)
+    with pytest.raises(fx_onnx.OnnxExporterError) as caught:
+        fx_onnx.export_pretrained(model, tmp_path / "out", **{group.removesuffix("s"): name})
+    assert message in str(caught.value)

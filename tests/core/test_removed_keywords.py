@@ -60,7 +60,7 @@ def test_what_changes_nothing_says_so_once(caplog: pytest.LogCaptureFixture) -> 
     [
         ({"use_external_data_format": True}, {"external_data": False}, "contradicts external_data=False"),
         ({"aten": True}, {"operator_export_type": OperatorExportTypes.ONNX_FALLTHROUGH}, "contradicts operator_export"),
-        ({"export_raw_ir": True}, {}, "TorchScript's own graph"),
+        ({"export_raw_ir": True}, {}, "TorchScript's graph"),
         ({"fallback": "yes"}, {}, "fallback must be True, False or None"),
         ({"dynamic_axis": {}}, {"dynamic_axes": None}, "has no argument 'dynamic_axis'; did you mean 'dynamic_axes'"),
         ({"zzz": 1}, {}, r"has no argument 'zzz'\. \[FX\d+\]$"),

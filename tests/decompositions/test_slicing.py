@@ -42,6 +42,16 @@ def test_diff(n: int, dtype: torch.dtype) -> None:
         torch.testing.assert_close(diff(x, n, 1, more, more), torch.diff(x, n, 1, more, more))
 
 
+def test_differences_of_a_dynamic_batch_of_one_in_the_example() -> None:
+    class Steps(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            positions = torch.arange(x.shape[1])[None].repeat(x.shape[0], 1)
+            return torch.diff(positions, prepend=positions[:, :1] - 1)
+
+    program = fx_onnx.export(Steps(), (torch.ones(1, 3),), dynamic_shapes=({0: "batch", 1: "length"},), verify=True)
+    assert program(torch.ones(4, 2))[0].tolist() == [[1, 1]] * 4
+
+
 def test_differences_of_a_dynamic_size_that_is_smaller_than_their_order() -> None:
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

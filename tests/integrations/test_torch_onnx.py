@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,24 @@ def test_torch_onnx_is_restored_also_after_an_error_and_in_nested_contexts() -> 
     assert torch.onnx.export.__defaults__ == ((), None)
 
 
+def test_contexts_may_end_in_any_order() -> None:
+    code, first, second = torch.onnx.export.__code__, fx_onnx.replacing_torch_onnx(), fx_onnx.replacing_torch_onnx()
+    first.__enter__()
+    calls = second.__enter__()
+    first.__exit__(None, None, None)
+    torch.onnx.export(_linear(), (X,))
+    second.__exit__(None, None, None)
+    assert calls == {"torch.onnx.export": 1}
+    assert torch.onnx.export.__code__ is code
+    assert not hasattr(torch.onnx, "dynamo_export")
+
+
+def test_each_context_counts_the_calls() -> None:
+    with fx_onnx.replacing_torch_onnx() as outer, fx_onnx.replacing_torch_onnx() as inner, ThreadPoolExecutor() as pool:
+        assert isinstance(pool.submit(torch.onnx.export, _linear(), (X,)).result(), torch.onnx.ONNXProgram)
+    assert outer == inner == {"torch.onnx.export": 1}
+
+
 def test_programs_find_the_parameters_that_torch_has() -> None:
     before = inspect.signature(torch.onnx.export)
     with fx_onnx.replacing_torch_onnx():
@@ -85,9 +104,33 @@ def test_dynamo_export(options: dict[str, bool], shape: str, tmp_path: Path) -> 
     torch.testing.assert_close(program(X)[0], X.sigmoid())
 
 
-def test_options_of_dynamo_export_without_a_meaning_are_refused() -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match="no export option fake_context"), fx_onnx.replacing_torch_onnx():
-        torch.onnx.ExportOptions(dynamic_shapes=True, fake_context=object())
+def test_the_registry_of_dynamo_export() -> None:
+    with fx_onnx.replacing_torch_onnx():
+        registry = torch.onnx.OnnxRegistry()
+        registry.register_op(lambda op, x: op.Abs(x), "aten", "relu", overload="default")
+        options = torch.onnx.ExportOptions(onnx_registry=registry, op_level_debug=False)
+        program = torch.onnx.dynamo_export(nn.ReLU(), X, export_options=options)
+        with pytest.raises(fx_onnx.ArgumentError, match=r"There is no operator aten::relu\.x; import"):
+            registry.register_op(print, "aten", "relu", "x")
+    assert [node.op_type for node in program.model.graph] == ["Abs"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: torch.onnx.ExportOptions(fake_context=object()), "no export option fake_context"),
+        (lambda: torch.onnx.dynamo_export(_linear(), X, export_options=3), "must be torch.onnx.ExportOptions, not 3"),
+        (lambda: _all_dynamic(nn.ReLU()), "do not fit forward"),
+        (lambda: _all_dynamic(torch.relu, X), "is a plain callable"),
+    ],
+)
+def test_wrong_calls_of_dynamo_export(call: Any, message: str) -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=message), fx_onnx.replacing_torch_onnx():
+        call()
+
+
+def _all_dynamic(model: Any, *args: torch.Tensor) -> Any:
+    return torch.onnx.dynamo_export(model, *args, export_options=torch.onnx.ExportOptions(dynamic_shapes=True))
 
 
 def test_programs_catch_the_errors() -> None:

@@ -39,7 +39,7 @@ def test_a_rule_of_a_user(optimize: bool, opset: int) -> None:
     ("rules", "sentence"),
     [
         (as_tanh, "rules must be a list of rules"),
-        ([len], "is no rule"),
+        ([len], "is not a rule"),
         ([rule("x +")(lambda x: x)], "is no expression of Python"),
         ([rule("x")(lambda x: x)], "does not end at a node"),
         ([rule("Sigmod(x)")(lambda x: x)], "ONNX has no operator Sigmod"),

@@ -15,8 +15,10 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.pretrained.encoder_decoder import encoder_decoder
 from fx_onnx.pretrained.export_pretrained import export_pretrained
 from fx_onnx.pretrained.inputs import input_names
+from fx_onnx.pretrained.parts import Part
 
 _TOKENS = 8
+_CACHE = [f"{part}.{kind}" for part in ("decoder", "encoder") for kind in ("key", "value")]
 _T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 50}
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -69,14 +71,52 @@ def test_a_client_generates_the_tokens_of_the_model(tmp_path: Path) -> None:
     assert np.array_equal(_generated(tmp_path / "out", ids.numpy(), mask.numpy()), want)
 
 
+def _parts(model: Any, form: str) -> list[Part]:
+    return [part for part in encoder_decoder(model, ("logits",), {}) if form in part.forms]
+
+
+def test_two_decoders_give_the_logits_of_the_model_and_share_their_weights(tmp_path: Path) -> None:
+    model = _t5()
+    model.save_pretrained(tmp_path / "source")
+    export_pretrained(tmp_path / "source", tmp_path / "out", layout="optimum-two-decoders", verify=False)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.data")) == [
+        *("decoder_model.onnx.data", "encoder_model.onnx.data"),  # the other decoder has no weights of its own
+    ]
+    encoder, first, later = (
+        onnxruntime.InferenceSession(tmp_path / "out" / f"{name}.onnx")
+        for name in ("encoder_model", "decoder_model", "decoder_with_past_model")
+    )
+    ids, tokens = np.arange(2, 18).reshape(2, 8), np.arange(3, 11).reshape(2, 4)
+    mask = np.array([[1] * 8, [1] * 5 + [0] * 3])
+    states = encoder.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+    given = {"input_ids": tokens[:, :3], "encoder_hidden_states": states, "encoder_attention_mask": mask}
+    names = [each.name for each in first.get_outputs()]
+    found = dict(zip(names, first.run(None, given), strict=True))
+    past = {name.replace("present", "past_key_values"): found[name] for name in names[1:]}
+    last = later.run(["logits"], {"input_ids": tokens[:, 3:], "encoder_attention_mask": mask, **past})[0]
+    with torch.no_grad():
+        options = {"attention_mask": torch.from_numpy(mask), "decoder_input_ids": torch.from_numpy(tokens)}
+        want = model(input_ids=torch.from_numpy(ids), **options).logits.numpy()
+    assert np.allclose(np.concatenate([found["logits"], last], 1), want, atol=1e-4)
+
+
+def test_names_of_the_other_forms() -> None:
+    states, past = ["encoder_hidden_states"], [f"past_key_values.0.{each}" for each in _CACHE]
+    _, first, later = _parts(_t5(), "two decoders")
+    assert input_names(first.kwargs) == ["input_ids", *states, "encoder_attention_mask"]
+    assert input_names(later.kwargs) == ["input_ids", *past, "encoder_attention_mask"]
+    assert later.outputs == ("logits", "present.0.decoder.key", "present.0.decoder.value")
+    encoder = _parts(_t5(), "cross cache")[1]
+    assert encoder.outputs == ("last_hidden_state", "present.0.encoder.key", "present.0.encoder.value")
+
+
 def test_names() -> None:
     """The order of the inputs is that of the clients."""
-    encoder, decoder = encoder_decoder(_t5(), ("logits",), {})
+    encoder, decoder = _parts(_t5(), "merged")
     assert input_names(encoder.kwargs) == ["input_ids", "attention_mask"] and encoder.outputs == ("last_hidden_state",)
-    cache = [f"0.{part}.{kind}" for part in ("decoder", "encoder") for kind in ("key", "value")]
-    past = [f"past_key_values.{name}" for name in cache]
+    past = [f"past_key_values.0.{name}" for name in _CACHE]
     assert input_names(decoder.kwargs) == ["input_ids", "encoder_hidden_states", *past, "encoder_attention_mask"]
-    assert decoder.outputs == ("logits", *(f"present.{name}" for name in cache))
+    assert decoder.outputs == ("logits", *(f"present.0.{name}" for name in _CACHE))
 
 
 @pytest.mark.parametrize(("decoder", "kinds"), [("gpt2", [""]), ("trocr", ["decoder.", "encoder."])])
@@ -88,7 +128,7 @@ def test_a_language_model_has_no_encoder_in_its_past(decoder: str, kinds: list[s
     text = transformers.CONFIG_MAPPING[decoder](vocab_size=50, **sizes[decoder])
     vision = transformers.ViTConfig(**_SMALL, image_size=8, patch_size=4)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(vision, text)
-    parts = encoder_decoder(transformers.VisionEncoderDecoderModel(config).eval(), ("logits",), {})
+    parts = _parts(transformers.VisionEncoderDecoderModel(config).eval(), "merged")
     assert [part.name for part in parts] == ["encoder_model", "decoder_model_merged"]
     names = [f"past_key_values.0.{kind}{name}" for kind in kinds for name in ("key", "value")]
     assert input_names(parts[1].kwargs) == ["input_ids", "encoder_hidden_states", *names]

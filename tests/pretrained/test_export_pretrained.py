@@ -91,6 +91,10 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
             export_pretrained(source, out, **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"no modules\.json"):
         export_pretrained(source, out, layout="sentence-transformers")
+    with pytest.raises(
+        ArgumentError, match="No part of the model takes the input 'pixels'; its inputs are input_ids, "
+    ):
+        export_pretrained(source, out, inputs={"pixels": torch.ones(2, 3)})
     with pytest.raises(ArgumentError, match="has the source in it"):
         export_pretrained(source, source)
     config = json.loads((source / "config.json").read_text())

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import transformers
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.source import find_row, load_config, read_source
+from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.pretrained.source import find_row, load_config, named_class, read_source
 
 _SMALL = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50,
@@ -70,3 +70,25 @@ def test_a_pipeline_has_its_model_and_processors() -> None:
     source = read_source(pipeline, None, None, False)
     assert source.model is model and source.task == "text-classification" and source.processors == ("tokens",)
     assert not model.training and source.folder is None
+
+
+@pytest.mark.parametrize("named", [None, [], [0.5], [{}], {"a": 1}, "Bert"])
+def test_a_config_that_names_no_class_is_refused(named: object) -> None:
+    with pytest.raises(ArgumentError, match="names no class of transformers"):
+        named_class(SimpleNamespace(architectures=named))
+
+
+def test_a_pipeline_of_diffusers_has_one_task(tmp_path: Path) -> None:
+    pipeline = SimpleNamespace(components={}, save_config=None)
+    assert read_source(pipeline, None, None, False).task == "diffusion"
+    with pytest.raises(ArgumentError, match="is a pipeline of diffusers, which has one task; leave out the task"):
+        read_source(pipeline, "fill-mask", None, False)
+
+
+def test_a_processor_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
+    config = transformers.BertConfig(**_SMALL, architectures=["BertForMaskedLM"])
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.warns(OnnxExporterWarning, match="cannot load the processor of .*derived from the config instead"):
+        assert read_source(tmp_path, None, None, False).processors == ()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import fx_onnx
+from fx_onnx.core.progress import progress_of_part
 from fx_onnx.program import progress_bar as module
 from fx_onnx.program import streaming
 from fx_onnx.program.progress_bar import ProgressBar, is_interactive, progress_bar
@@ -46,10 +47,11 @@ def test_the_bar_moves_within_stages_and_never_back(monkeypatch: pytest.MonkeyPa
     assert bar.n == half > 40
     shown.start("functionalize")
     assert bar.n > 90
-    shown.start("decompose")
+    with progress_of_part("unet (1 of 3)"):
+        shown.start("decompose")
     shown.within(9, 8)
     assert bar.n == pytest.approx(100)
-    assert bar.stages == ["capture", "functionalize", "decompose"]
+    assert bar.stages == ["capture", "functionalize", "unet (1 of 3) decompose"]
 
 
 def test_the_steps_of_a_stage_draw_nothing_until_the_clock_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,3 +242,10 @@ def test_a_condition_that_the_export_did_not_tell_is_found() -> None:
     result = verify(program, (x,), module=Branch())
     assert [each.ok for each in result.sizes] == [True, False] and result.sizes[1].sizes == "batch=4"
     assert result.cause.text.startswith("the program that torch.export captured refuses these sizes: ")
+
+
+def test_a_model_without_data() -> None:
+    """A weight on the meta device, however small, is refused in one sentence, and so is an example input."""
+    model, x = torch.nn.Linear(3, 3, device="meta").eval(), torch.randn(2, 3, device="meta")
+    with pytest.raises(ArgumentError, match=r"'input' is a tensor without data .*\[FX1403\]"):
+        fx_onnx.export(model, (x,), verify=True)

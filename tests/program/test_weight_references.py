@@ -204,6 +204,8 @@ def test_every_dtype(tmp_path):
     [
         ({"w": entry(end=12)}, bytes(12), r"'w' .*has 12 bytes, but FLOAT\[2\] needs 8 bytes|not a safetensors file"),
         ({"w": entry()}, bytes(4), r"'w' should end at byte \d+ of .*, which has \d+ bytes"),
+        ({"v": {"data_offsets": [0, 1]}, "w": entry()}, bytes(4), "'w' should end at byte"),
+        ({"w": {"data_offsets": ["a", 9]}}, bytes(4), "not a safetensors file"),
         ({"w": entry()}, bytes(20), "not a safetensors file"),
         ({"w": {"dtype": "F32"}}, b"", "not a safetensors file"),
         ([1], b"", "not a safetensors file"),

@@ -1,4 +1,4 @@
-"""A plug-in of fx_onnx: the translation of an operator, a target and a rule. pyproject.toml names them."""
+"""A plug-in of fx_onnx: a translation, a target, a rule, a task and a layout. pyproject.toml names them."""
 
 import torch
 
@@ -35,3 +35,17 @@ def target():
     from fx_onnx.targets.target import Target
 
     return Target("example-runtime", versions="1.x", opset=19, fusions=(quick_gelu,), domains=("com.microsoft",))
+
+
+def pooling():
+    """Returns the row of a task whose result is the pooled output of an encoder."""
+    from fx_onnx.pretrained.tasks import Task
+
+    return (Task("AutoModel", outputs=("pooler_output",)),)
+
+
+def layout():
+    """Returns the layout of an application that loads network.onnx, or network-half.onnx in float16."""
+    from fx_onnx.pretrained.layouts import Layout
+
+    return Layout(files={"model": "network"}, suffixes={"fp32": "", "fp16": "-half"})

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.guard_private import disproved_guards, forget_guard
+from fx_onnx.core.guard_private import disproved_guards, forget_guard, ranges_before_hints
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 from fx_onnx.core.trial_sizes import is_identity
 
@@ -39,7 +39,7 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     """
     before = len(_guards(fake_mode))
     relations: list[sympy.Eq] = []
-    with size_oblivious():
+    with size_oblivious(), ranges_before_hints(fake_mode.shape_env):
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
     needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]

@@ -215,7 +215,9 @@ def _item(operation: Operation, items: list[Any], place: Any) -> Any:
     )
     if known is None or isinstance(known, Appended) or has_appended(between):
         raise CaptureError(
-            f"An index of a list whose length depends on data is not known{operation.source}.", id=MessageId.TORCHSCRIPT
+            f"The item that an index selects is not known, because the length of the list depends on data"
+            f"{operation.source}; select it from torch.stack of the list.",
+            id=MessageId.TORCHSCRIPT,
         )
     return known
 

@@ -34,7 +34,7 @@ from fx_onnx.capture.torchscript.script_values import (
 )
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.script_private import script_class, script_method, set_script_line
+from fx_onnx.core.script_private import script_class, script_method, script_methods, set_script_line
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import statically_known_true
 
@@ -57,11 +57,14 @@ def scripted_module(script: Any) -> ScriptedModule:
         script: A ScriptModule (also a traced, frozen or loaded one) or a ScriptFunction.
 
     Raises:
-        CaptureError: The module has attributes or operators that cannot be captured.
+        CaptureError: The module has attributes or operators that cannot be captured, or no forward.
     """
-    root = _Builder(script).root
-    root.prepare()
-    return root
+    if isinstance(script, torch.jit.ScriptModule) and "forward" not in script_methods(script):
+        raise CaptureError(
+            f"The TorchScript module {script.original_name} has no forward; export a module that calls its methods.",
+            id=MessageId.TORCHSCRIPT,
+        )
+    return _Builder(script).prepared_root()
 
 
 @contextmanager
@@ -73,7 +76,7 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
     parents = [module for module in model.modules() if not is_script(module)]
     children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
     scripts = {id(child): child for _, _, child in children}
-    made = {key: scripted_module(script) for key, script in scripts.items()}
+    made = {key: _Builder(script).prepared_root() for key, script in scripts.items()}
     try:
         for parent, name, child in children:
             parent._modules[name] = made[id(child)]
@@ -184,26 +187,30 @@ class ScriptedModule(torch.nn.Module):
         return result
 
     def prepare(self) -> None:
-        """Makes this module the root of a program: reads all graphs, and gives ``forward`` the script's parameters."""
-        is_module = isinstance(self.script, torch.jit.ScriptModule)
-        function = script_method(self.script, "forward") if is_module else self.script
-        if function is None:
-            raise CaptureError(
-                f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods.",
-                id=MessageId.TORCHSCRIPT,
-            )
-        owner = [self.script_state] if is_module else []
+        """Makes this module the root of a program: reads all graphs, and takes the script's parameters and methods."""
+        if not isinstance(self.script, torch.jit.ScriptModule):
+            self.forward = self._callable(self.script, (), ())  # type: ignore[method-assign]
+            return
+        hooks: tuple[Any, ...] = self.script._forward_pre_hooks, self.script._forward_hooks
+        before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
+        for name in script_methods(self.script):
+            if name == "forward":
+                self.forward = self._callable(script_method(self.script, name), before, after)  # type: ignore[method-assign]
+            elif not hasattr(self, name):
+                setattr(self, name, self._callable(script_method(self.script, name), (), ()))
+
+    def _callable(self, function: Any, before: Sequence[Block], after: Sequence[Block]) -> Callable[..., Any]:
+        """Returns a function or method of the script, with its parameters; the hooks run before and after it."""
+        script = self.script if function is self.script else getattr(self.script, function.name)
+        owner = [] if function is self.script else [self.script_state]
         types = function.schema.arguments[len(owner) :]
         signature = inspect.Signature([parameter(each) for each in types])
-        hooks = (self.script._forward_pre_hooks, self.script._forward_hooks) if is_module else ({}, {})
-        before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
-        body = self.method("forward") if is_module else self._builder.reader.read(function.graph)
+        body = self._builder.reader.read(function.graph)
         for block in (body, *before, *after):
             self._builder.visit(block, owner)
         thread = get_ident()
 
         def call(values: tuple[Any, ...]) -> Any:
-            """Runs the forward, and the compiled hooks before and after it."""
             for hook in before:
                 (changed,) = self.interpreter.run(hook, [*owner, values])
                 if changed is not None:
@@ -214,16 +221,16 @@ class ScriptedModule(torch.nn.Module):
                 result = result if changed is None else changed
             return result
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
             if not is_current(thread):
-                return self.script(*args, **kwargs)
+                return script(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
             return self._run(lambda: call(values))
 
-        forward.__signature__ = signature  # type: ignore[attr-defined]
-        self.forward = forward  # type: ignore[method-assign]
+        called.__signature__ = signature  # type: ignore[attr-defined]
+        return called
 
     def _run(self, call: Callable[[], Any]) -> Any:
         self.interpreter.training = self.training
@@ -301,7 +308,9 @@ class ScriptedModule(torch.nn.Module):
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
         if mode and is_frozen:
             raise ArgumentError(
-                f"The TorchScript module {type(self).__name__} is frozen in evaluation mode.", id=MessageId.TORCHSCRIPT
+                f"The TorchScript module {type(self).__name__} is frozen in evaluation mode; leave out training, or "
+                "export the module before torch.jit.freeze.",
+                id=MessageId.TORCHSCRIPT,
             )
         super().train(mode)
         return self
@@ -351,6 +360,11 @@ class _Builder:
         if id(script) not in self._modules:
             self._modules[id(script)] = _class_of(script)(script, self)
         return self._modules[id(script)]
+
+    def prepared_root(self) -> ScriptedModule:
+        """Returns the module of the whole program, whose forward and methods can be called."""
+        self.root.prepare()
+        return self.root
 
     def parameter(self, tensor: torch.Tensor) -> torch.nn.Parameter:
         """Returns a parameter as a Parameter, because a loaded file has plain tensors; tied ones are one Parameter."""

@@ -50,7 +50,7 @@ def _eliminate(graph: ir.Graph | ir.Function) -> bool:
             modified |= _eliminate(body)
         if bodies or node.domain not in ("", "ai.onnx.ml") or node.op_type in _EXCLUDED:
             continue
-        present = tuple([bool(output.name) for output in node.outputs])
+        present = len(node.outputs) == 1 or tuple([bool(output.name) for output in node.outputs])
         similar = known.setdefault((node.op_type, node.domain, present, node.inputs), [])
         twins = [each for each in similar if _same_attributes(each, node)]
         if not twins:

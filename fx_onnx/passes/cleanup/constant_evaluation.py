@@ -57,11 +57,11 @@ class EvaluateConstants(Rewrite):
             return _lift(node, editor)
         if node.op_type in ("Shape", "Size"):
             return _fold_sizes(node, editor)
-        if any(value is not None and not value.is_initializer() for value in node.inputs):
-            return False
-        tensors = [initializer_tensor(value) for value in node.inputs]
-        if any(tensor is None and value is not None for value, tensor in zip(node.inputs, tensors, strict=True)):
-            return False
+        tensors: list[ir.TensorProtocol | None] = []
+        for value in node.inputs:
+            tensors.append(initializer_tensor(value))
+            if tensors[-1] is None and value is not None:
+                return False
         known = [tensor for tensor in tensors if tensor is not None]
         if not known or any(tensor.dtype not in TYPES for tensor in known):
             return False

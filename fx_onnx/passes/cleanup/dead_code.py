@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from fx_onnx.passes.editor import clear_inputs
+from fx_onnx.passes.matchers import is_read
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_graphs, subgraphs
 
@@ -48,11 +49,12 @@ class EliminateDeadCode(Pass):
 
 def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
     """Removes the dead nodes of a graph and its subgraphs, and returns their number."""
-    dead: set[ir.Node] = set()
+    dead: list[ir.Node] = []
     count = 0
     for node in reversed(graph):
-        if not any(_is_used(output, dead) for output in node.outputs):
-            dead.add(node)
+        if not any(map(is_read, node.outputs)):
+            dead.append(node)
+            node.resize_inputs(0)  # so that nothing reads its producers
             for body in subgraphs(node):
                 clear_inputs(body)
             continue
@@ -62,17 +64,13 @@ def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
             _remove_trailing_outputs(node, _REQUIRED_OF_ATTENTION_WITH_PAST if has_past else required)
         for body in subgraphs(node):
             count += _remove_dead_nodes(body)
-    graph.remove(dead, safe=True)
+    graph.remove(dead)
     return count + len(dead)
-
-
-def _is_used(value: ir.Value, dead: set[ir.Node]) -> bool:
-    return value.is_graph_output() or any(use.node not in dead for use in value.uses())
 
 
 def _remove_trailing_outputs(node: ir.Node, required: int) -> None:
     kept = len(node.outputs)
-    while kept > required and not node.outputs[kept - 1].uses() and not node.outputs[kept - 1].is_graph_output():
+    while kept > required and not is_read(node.outputs[kept - 1]):
         kept -= 1
     if kept < len(node.outputs):
         node.resize_outputs(kept)

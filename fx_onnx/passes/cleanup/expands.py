@@ -23,6 +23,8 @@ class EliminateExpands(Rewrite):
     op_types = ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual",
                 "Less", "LessOrEqual", "Where", "MatMul", "Max", "Min", "Sum", "PRelu")  # fmt: skip
 
+    producers = frozenset({"Expand"})
+
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Removes the Expands before one node."""
         inputs = list(node.inputs)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from fx_onnx.core.size_rules import broadcast_shapes
-from fx_onnx.passes.legalization.indices import is_nonnegative
+from fx_onnx.passes.legalization.ranges_and_slices import is_nonnegative
 from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, producer_of
 from fx_onnx.passes.rules import Result, rule
 

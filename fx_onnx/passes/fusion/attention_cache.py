@@ -23,6 +23,7 @@ class FoldCache(Rewrite):
 
     name = "fold_cache"
     op_types = ("Attention",)
+    producers = frozenset({"Concat"})
     since = 23
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:

@@ -39,6 +39,7 @@ class FuseAttention(Rewrite):
 
     name = "fuse_attention"
     op_types = ("MatMul",)
+    producers = frozenset({"Softmax"})
     since = 23
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:

@@ -158,7 +158,7 @@ def _rows_of_norm(norm: ir.Node) -> HeadRows | None:
     def build(editor: Editor, node: ir.Node) -> ir.Value:
         f = NodeBuilder(norm, editor, norm.outputs[0].dtype)
         inputs, attributes = [before, *norm.inputs[1:]], {**norm.attributes, "axis": -1}
-        found = f.emit("RMSNormalization", inputs, attributes, sizes=(batch, length, heads, size))[0]
+        found = f.emit("RMSNormalization", inputs, attributes)[0]
         return _merge_heads(found, (batch, length, heads * size), editor, node)
 
     return HeadRows(heads, build)
@@ -170,7 +170,7 @@ def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
 
 def _merge_heads(value: ir.Value, sizes: tuple[int | str, ...], editor: Editor, node: ir.Node) -> ir.Value:
     """Merges the heads that come from another node than a Reshape, such as a norm of each head."""
-    return NodeBuilder(node, editor, value.dtype).Reshape(value, [0, 0, sizes[2]], sizes=sizes)
+    return NodeBuilder(node, editor, value.dtype).Reshape(value, [0, 0, sizes[2]])
 
 
 def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
@@ -186,7 +186,4 @@ def _rotary(rotary: ir.Node, before: HeadRows, editor: Editor, node: ir.Node) ->
     """Inserts the RotaryEmbedding of the 3-D form."""
     inputs = [before.build(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
-    sizes = dims(inputs[0])
-    return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit(
-        "RotaryEmbedding", inputs, attributes, sizes=sizes
-    )[0]
+    return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]

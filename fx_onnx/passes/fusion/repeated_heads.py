@@ -2,82 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
+from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import chain, dims, permutation_of, producer_of, single_use
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FoldRepeatedHeads", "FoldRepeatsIntoRows", "has_cache", "match_repeat"]
+__all__ = ["fold_repeated_heads", "fold_repeats_into_rows", "has_cache", "match_repeat"]
 
 
-class FoldRepeatedHeads(Rewrite):
+@rule("Attention(query, keys, values, *rest)", since=23)
+def fold_repeated_heads(
+    f: NodeBuilder, node: ir.Node, query: Value, keys: Value, values: Value, rest: Sequence[Value | None]
+) -> Result:
     """Attention(q, repeat(k), repeat(v)) → Attention(q, k, v): grouped-query attention.
 
     repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in
     succession. Legal because Attention shares one key head among n successive query heads.
     """
-
-    name = "fold_repeated_heads"
-    op_types = ("Attention",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes the repetition before one Attention."""
-        query, repeated_key, repeated_value = node.inputs[:3]
-        keys, values = match_repeat(repeated_key), match_repeat(repeated_value)
-        if keys is None or values is None:
-            return False
-        key, value = keys.source, values.source
-        if has_cache(node):
-            return self.declines(node, "it reads or returns a cache of keys and values")
-        key_dims, value_dims = dims(key), dims(value)
-        if len(dims(query) or ()) != 4 or key_dims is None or value_dims is None or key_dims[1] != value_dims[1]:
-            return self.declines(
-                node,
-                "the queries are not 4-D, or the keys, of shape %s, and values, %s, differ in heads",
-                key_dims,
-                value_dims,
-            )
-        editor.replace(node, "Attention", [query, key, value, *node.inputs[3:]])
-        return True
+    key, value = match_repeat(keys), match_repeat(values)
+    if key is None or value is None:
+        return None
+    if has_cache(node):
+        return "it reads or returns a cache of keys and values"
+    if len(dims(query) or ()) != 4 or key.heads != value.heads:
+        return f"the queries are not 4-D, or there are {key.heads} heads of keys and {value.heads} of values"
+    return f.Attention(query, key.source, value.source, *rest, **node.attributes)
 
 
-class FoldRepeatsIntoRows(Rewrite):
+_REPEAT = "Reshape(Expand((Unsqueeze | Reshape)(_, _), _), _)"
+
+
+@rule(f"MatMul(a, ~(Transpose({_REPEAT}) | {_REPEAT}))")
+def fold_repeats_into_rows(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], a: Value) -> Result:
     """MatMul(a, repeat(x)) → Reshape(MatMul(Reshape(a), x)), where repeat(x) may be transposed before the product.
 
     repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in
     succession. Legal because the n heads of ``a`` that meet one head of x are n times as many rows of one product.
     Attention computes this itself, so from opset 23 on the products of an attention that it expresses stay.
     """
-
-    name = "fold_repeats_into_rows"
-    op_types = ("MatMul",)
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes the repetition before one product."""
-        a, b = node.inputs
-        swap = producer_of(b, "Transpose")
-        order = permutation_of(swap)
-        repeat = match_repeat(swap.inputs[0] if swap is not None else b)
-        if a is None or repeat is None or (swap is not None and order != [0, 1, 3, 2]):
-            return False
-        if editor.opset >= FoldRepeatedHeads.since and _may_become_attention(node):
-            return self.declines(node, "Attention shares the heads itself")
-        sizes = dims(a)
-        if sizes is None or len(sizes) != 4 or sizes[1] != repeat.heads * repeat.copies:
-            return self.declines(node, "the first operand, of shape %s, does not have the repeated heads", sizes)
-        f = NodeBuilder(node, editor, a.dtype)
-        other = repeat.source if swap is None else f.Transpose(repeat.source, perm=order)
-        length = sizes[2]
-        rows = length * repeat.copies if isinstance(length, int) else -1
-        product = f.MatMul(f.Reshape(a, [0, repeat.heads, rows, 0]), other)
-        shape = f.constant([0, sizes[1], length if isinstance(length, int) else -1, 0])
-        editor.replace(node, "Reshape", [product, shape], {}, [*repeat.nodes, *([swap] if swap is not None else [])])
-        return True
+    swap = producer_of(node.inputs[1], "Transpose")
+    order = permutation_of(swap)
+    repeat = match_repeat(node.inputs[1] if swap is None else swap.inputs[0])
+    if repeat is None or (swap is not None and order != [0, 1, 3, 2]):
+        return None
+    if f.editor.opset >= fold_repeated_heads.since and _may_become_attention(node):
+        return "Attention shares the heads itself"
+    sizes = dims(a)
+    if sizes is None or len(sizes) != 4 or sizes[1] != repeat.heads * repeat.copies:
+        return f"the first operand, of shape {sizes}, does not have the repeated heads"
+    other = repeat.source if swap is None else f.Transpose(repeat.source, perm=order)
+    length = sizes[2] if isinstance(sizes[2], int) else -1
+    rows = length * repeat.copies if length > 0 else -1
+    return f.Reshape(f.MatMul(f.Reshape(a, [0, repeat.heads, rows, 0]), other), [0, sizes[1], length, 0])
 
 
 def _may_become_attention(product: ir.Node) -> bool:
@@ -99,12 +80,11 @@ def has_cache(node: ir.Node) -> bool:
 
 
 class _Repeat(NamedTuple):
-    """The value ``source`` (batch, heads, length, size), each head of which the nodes repeat ``copies`` times."""
+    """The value ``source`` (batch, heads, length, size), each head of which is repeated ``copies`` times."""
 
-    source: ir.Value
+    source: Value
     heads: int
     copies: int
-    nodes: tuple[ir.Node, ...]
 
 
 def match_repeat(value: ir.Value | None) -> _Repeat | None:
@@ -122,4 +102,4 @@ def match_repeat(value: ir.Value | None) -> _Repeat | None:
     if not isinstance(heads, int) or not isinstance(copies, int) or single != (batch, heads, 1, *rest):
         return None
     repeats_heads = repeated == (batch, heads, copies, *rest) and after == (batch, heads * copies, *rest)
-    return _Repeat(source, heads, copies, path) if repeats_heads else None
+    return _Repeat(source, heads, copies) if repeats_heads else None

@@ -265,8 +265,7 @@ def _first_half(value: ir.Value, half: int, f: NodeBuilder) -> ir.Value:
     if node is None or node.inputs[0] is None:
         return f.Slice(value, [0], [half], [-1])
     inputs = [_first_half(node.inputs[0], half, f), *node.inputs[1:]]
-    (result,) = f.emit(node.op_type, inputs, node.attributes, sizes=[*(dims(value) or ())[:-1], half])
-    return result
+    return f.emit(node.op_type, inputs, node.attributes)[0]
 
 
 def _has_equal_halves(value: ir.Value | None) -> bool:

@@ -42,6 +42,7 @@ class FoldWeightNorm(Rewrite):
 
     name = "fold_weight_norm"
     op_types = ("Mul",)
+    producers = frozenset({"Div"})
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds all products of the same weights: a module that runs twice has two."""

@@ -1,4 +1,4 @@
-"""Legalization of operators of integers and of narrow dtypes."""
+"""Legalization of arithmetic: integers, narrow dtypes, powers and rounding."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_float
+from fx_onnx.core.dtypes import is_float, is_integer
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.matchers import constant_array, has_dtype
-from fx_onnx.passes.rules import Result, rule
+from fx_onnx.passes.legalization.forms import round_half_to_even
+from fx_onnx.passes.legalization.table import DEFAULT, legalizes
+from fx_onnx.passes.matchers import constant_array, constant_number, has_dtype
+from fx_onnx.passes.rules import Result
 
 __all__ = [
     "legalize_boolean_counts",
     "legalize_integer_argmax",
     "legalize_integer_extrema",
     "legalize_narrow_fills",
+    "legalize_round",
 ]
 
+_LONGEST_PRODUCT = 64
+_NO_FRACTION = 2.0**23
+"""From here on, float32 has no fractions."""
 _NARROW = (DataType.BOOL, DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.INT32)
 _LIMIT = 2**31
 _AXIS = 2**28
@@ -41,8 +47,185 @@ _BOUNDS: dict[str, Callable[..., int]] = {
 }  # fmt: skip
 _DEPTH = 8  # the longest chain of operands that is followed; expressions over sizes are shorter
 
+# ---------------------------------------------------------------- bits
 
-@rule("Max(*values)", "Min(*values)", "Clip(*values)", "Sign(*values)", since=9)
+
+@legalizes("BitwiseNot(x)", until=17)
+def subtract_from_all_bits(f: NodeBuilder, x: Value) -> Result:
+    """BitwiseNot(x) → -1 - x, or max - x for unsigned integers; in INT64 for integers of 8 and 16 bits.
+
+    Legal because integers are two's complements: x + ~x has all bits set. Sub has small integers from opset 14 on.
+    """
+    if f.dtype.bitwidth >= 32:
+        return f.Sub(f.constant(np.array(~f.dtype.numpy().type(0))), x)
+    ones = f.constant(-1 if f.dtype.is_signed() else (1 << f.dtype.bitwidth) - 1, DataType.INT64)
+    return f.Cast(f.Sub(ones, f.Cast(x, to=DataType.INT64)), to=f.dtype)
+
+
+@legalizes("BitwiseAnd(*operands)", "BitwiseOr(*operands)", "BitwiseXor(*operands)", until=17)
+def compute_each_bit(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -> Result:
+    """BitwiseAnd, BitwiseOr, BitwiseXor → arithmetic on the bits, along a new last axis.
+
+    Legal because the bits of a two's complement are the digits of x modulo 2ⁿ. The bits take n times the memory of the
+    result during the computation.
+    """
+    count = f.dtype.bitwidth
+    first, second = (_bits(f, x, count) for x in operands)
+    if node.op_type == "BitwiseAnd":
+        bits = f.Mul(first, second)
+    else:
+        bits = f.Max(first, second) if node.op_type == "BitwiseOr" else f.Abs(f.Sub(first, second))
+    weights = [1 << place % 32 for place in range(count)]
+    if f.dtype.is_signed() or count == 64:
+        weights[-1] = -weights[-1]
+    weighted = f.Mul(bits, weights)
+    if count < 64:
+        total = f.ReduceSum(weighted, [-1], keepdims=0)
+    else:  # two sums of 32 bits, because ONNX Runtime's ReduceSum of INT64 is exact up to 2⁵³
+        halves = f.emit("Split", [weighted, [32, 32]], {"axis": -1}, outputs=2)
+        low, high = (f.ReduceSum(half, [-1], keepdims=0) for half in halves)
+        total = f.Add(f.Mul(high, 1 << 32), low)
+    return f.Cast(total, to=f.dtype)
+
+
+def _bits(f: NodeBuilder, x: Value, count: int) -> Value:
+    """Returns the bits of x along a new last axis, as INT64. No intermediate number leaves the range of INT64."""
+    shifted = f.Unsqueeze(f.Cast(x, to=DataType.INT64), [-1])
+    place = np.arange(count)
+    for powers in (2 ** np.minimum(place, 62), np.where(place == 63, 2, 1))[: 2 if count == 64 else 1]:
+        shifted = f.Div(f.Sub(shifted, f.Mod(shifted, powers)), powers)
+    return f.Mod(shifted, [2])
+
+
+# ---------------------------------------------------------------- powers, remainders and rounding
+
+
+@legalizes("Pow(x, y)", until=11)
+def power_of_one_type(f: NodeBuilder, x: Value, y: Value) -> Result:
+    """Pow(x, y of another type) → Pow(x, Cast(y)); Pow(x: integers, n) → a product of the squares that n contains.
+
+    Legal because opset 11 has Pow of two floats of one type. An integer exponent of a float is exact in this type up to
+    2¹¹ for float16, 2²⁴ for float32 and 2⁵³ for float64. Integers to the power of floats are refused.
+    """
+    known, exponent = constant_array(y), constant_number(y)
+    if is_float(f.dtype):
+        if y.dtype is x.dtype:
+            return None
+        return f.Pow(x, f.Cast(y, to=f.dtype) if known is None else known.astype(f.dtype.numpy()))
+    if exponent is not None and exponent == int(exponent) and 1 <= exponent <= _LONGEST_PRODUCT:
+        return _product(f, x, int(exponent))
+    if y.dtype is None or not is_integer(y.dtype):
+        return "it raises integers to the power of a float"
+    return _power_of_integers(f, x, f.Cast(y, to=DataType.INT64))
+
+
+def _power_of_integers(f: NodeBuilder, x: Value, exponent: Value) -> Value:
+    """Multiplies x², x⁴, … for the bits of the exponent.
+
+    Six bits are enough: the 64th power of other numbers than 0, 1 and -1 is too large for any integer type. To a
+    negative power, these become 0, and -1 and 1 stay 1 or -1.
+    """
+    is_negative = f.Less(exponent, 0)
+    magnitude = f.Where(is_negative, f.Neg(exponent), exponent)
+    square, result = x, f.constant(1)
+    for bit in range(6):
+        is_set = f.Equal(f.Mod(f.Div(magnitude, 1 << bit), 2), 1)
+        result = f.Mul(result, f.Where(is_set, square, 1))
+        square = f.Mul(square, square)
+    is_unit = f.Equal(f.Mul(x, x), 1)
+    is_zero = f.And(f.Equal(x, 0), f.Not(f.Equal(exponent, 0)))
+    return f.Where(f.Or(is_zero, f.And(is_negative, f.Not(is_unit))), 0, result)
+
+
+def _product(f: NodeBuilder, x: Value, count: int) -> Value:
+    """Multiplies x by itself, by repeated squaring."""
+    if count == 1:
+        return x
+    half = _product(f, x, count // 2)
+    square = f.Mul(half, half)
+    return f.Mul(square, x) if count % 2 else square
+
+
+@legalizes("Mod(a, b, fmod=fmod)", until=9)
+def remainder_of_division(f: NodeBuilder, a: Value, b: Value, fmod: int) -> Result:
+    """Mod(a, b) of integers → r = a - Div(a, b) * b, plus b where the signs of r and b differ; with fmod=1 → r.
+
+    Legal because Div rounds towards zero, so that r has the sign of a, and Mod returns the sign of b.
+    """
+    if is_float(f.dtype):
+        return "opset 9 has no remainder of floats"
+    rest = f.Sub(a, f.Mul(f.Div(a, b), b))
+    if fmod:
+        return rest
+    # ONNX Runtime's Sign of INT64 is wrong from 2³¹ to 2³² - 1.
+    differ = f.And(f.Xor(f.Less(rest, 0), f.Less(b, 0)), f.Not(f.Equal(rest, 0)))
+    return f.Where(differ, f.Add(rest, b), rest)
+
+
+@legalizes("Round(x)", until=10)
+def round_by_floor(f: NodeBuilder, x: Value) -> Result:
+    """Round(x) → Floor(x), plus 1 where the rest is more than a half, or a half above an odd number.
+
+    Legal because this is the definition; the rest x - Floor(x) is exact.
+    """
+    return round_half_to_even(f, x)
+
+
+@legalizes("Round(x)", targets=("mnn",))
+def legalize_round(f: NodeBuilder, x: Value) -> Result:
+    """Round(x) → Where(2^23 > |x|, ((|x| + 2^23) - 2^23) · Sign(x), x), for float32.
+
+    Legal because the sum has no fraction bits, and an addition rounds halves to the even number. MNN (measured with
+    3.6.1) rounds halves away from zero.
+    """
+    if x.dtype != DataType.FLOAT:
+        return "the dtype is not float32"
+    size = f.Abs(x)
+    rounded = f.Mul(f.Sub(f.Add(size, _NO_FRACTION), _NO_FRACTION), f.Sign(x))
+    return f.Where(f.Greater(_NO_FRACTION, size), rounded, x)
+
+
+# ---------------------------------------------------------------- extrema
+
+
+@legalizes("Max(*values)", "Min(*values)", "Clip(*values)", until=11)
+def extrema_by_comparisons(f: NodeBuilder, node: ir.Node, values: Sequence[Value | None]) -> Result:
+    """Max(a, b: integers), Min, Clip → Where(a > b, a, b), Where(a < b, a, b); Clip of floats → Min(Max(x, low), high).
+
+    Legal because these are the definitions, and Max and Min are associative. ONNX Runtime has a Clip of opset 11 for
+    float32 only. Floats keep Max and Min.
+    """
+    if not is_float(f.dtype):
+        return _chosen(f, node, values)
+    return limited(f, *values) if node.op_type == "Clip" and f.dtype is not DataType.FLOAT else None
+
+
+@legalizes("Clip(x, low | None, high | None)", until=10)
+def clip_by_attributes(f: NodeBuilder, x: Value, low: Value | None, high: Value | None) -> Result:
+    """Clip(x, low, high) → Min(Max(x, low), high) unless both bounds are constants, which are attributes.
+
+    Legal because this is the definition of Clip. An absent bound would be the largest finite number in opset 10.
+    """
+    known = f.dtype is DataType.FLOAT and all(constant_array(bound) is not None for bound in (low, high))
+    return None if known else limited(f, x, low, high)
+
+
+def limited(f: NodeBuilder, x: Value | None, low: Value | None = None, high: Value | None = None) -> Value | None:
+    """Returns Min(Max(x, low), high), where each bound may be absent."""
+    result = x if low is None else f.Max(x, low)
+    return result if high is None else f.Min(result, high)
+
+
+def _chosen(f: NodeBuilder, node: ir.Node, values: Sequence[Value | None]) -> Value | None:
+    """Computes Max, Min or Clip of numbers that are not NaN by comparisons."""
+    x, *others = values
+    for place, bound in enumerate(others):
+        exceeds = f.Greater if node.op_type == "Max" or (node.op_type == "Clip" and not place) else f.Less
+        x = x if bound is None else f.Where(exceeds(x, bound), x, bound)
+    return x
+
+
+@legalizes("Max(*values)", "Min(*values)", "Clip(*values)", "Sign(*values)", since=9, targets=(DEFAULT,))
 def legalize_integer_extrema(f: NodeBuilder, node: ir.Node, values: Sequence[Value | None]) -> Result:
     """Max(a, b), Min(a, b) → Where(a > b, a, b), Where(a < b, a, b); Clip, Sign → comparisons, for int64.
 
@@ -50,17 +233,14 @@ def legalize_integer_extrema(f: NodeBuilder, node: ir.Node, values: Sequence[Val
     Runtime's CPU kernels of these operators are wrong where the upper 32 bits of two numbers are equal and bit 31
     differs: ``Max(2³¹, 0)`` is 0 (measured with ONNX Runtime 1.31.1). Greater, Less and Where are right.
     """
-    x, *others = values
+    x = values[0]
     if x is None or x.dtype != DataType.INT64:
         return None
     if all(each is None or _bound(each) < _LIMIT for each in values):
         return "the numbers fit into 32 bits"
     if node.op_type == "Sign":
         return f.Sub(*(f.Cast(each, to=DataType.INT64) for each in (f.Greater(x, 0), f.Less(x, 0))))
-    for place, bound in enumerate(others):
-        exceeds = f.Greater if node.op_type == "Max" or (node.op_type == "Clip" and not place) else f.Less
-        x = x if bound is None else f.Where(exceeds(x, bound), x, bound)
-    return x
+    return _chosen(f, node, values)
 
 
 def _bound(value: Value | None, depth: int = _DEPTH) -> int:
@@ -82,7 +262,7 @@ def _bound(value: Value | None, depth: int = _DEPTH) -> int:
     return _LIMIT
 
 
-@rule("ArgMax(x)", "ArgMin(x)", since=13)
+@legalizes("ArgMax(x)", "ArgMin(x)", since=13, targets=("onnxruntime-cuda",))
 def legalize_integer_argmax(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
     """ArgMax(x, axis) → Squeeze(TopK(x, 1, axis).Indices, axis), for integers.
 
@@ -98,7 +278,7 @@ def legalize_integer_argmax(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
     return indices if f.attribute("keepdims", 1) else f.Squeeze(indices, [axis])
 
 
-@rule("CumSum(~Cast(b, to=INT64), axis)", where={"b": has_dtype(DataType.BOOL)})
+@legalizes("CumSum(~Cast(b, to=INT64), axis)", targets=("tract",), where={"b": has_dtype(DataType.BOOL)})
 def legalize_boolean_counts(f: NodeBuilder, node: ir.Node, b: Value, axis: Value) -> Result:
     """CumSum(Cast(b, int64)) → Cast(CumSum(Cast(b, int32)), int64), for booleans b.
 
@@ -109,7 +289,7 @@ def legalize_boolean_counts(f: NodeBuilder, node: ir.Node, b: Value, axis: Value
     return f.Cast(counts, to=DataType.INT64)
 
 
-@rule("ConstantOfShape(shape, value=value)")
+@legalizes("ConstantOfShape(shape, value=value)", targets=("mnn",))
 def legalize_narrow_fills(f: NodeBuilder, shape: Value, value: ir.TensorProtocol | None) -> Result:
     """ConstantOfShape(s) of int8, uint8 or float16 → Cast(ConstantOfShape(s)) from float32.
 

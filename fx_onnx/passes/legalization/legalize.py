@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.elementwise import (
-    legalize_half_softplus,
-    legalize_swish,
-    legalize_tanh_gelu,
-)
-from fx_onnx.passes.legalization.indices import legalize_range_indices
-from fx_onnx.passes.legalization.integers import legalize_integer_extrema
 from fx_onnx.passes.legalization.lowest_masks import LegalizeLowestMasks
-from fx_onnx.passes.legalization.network_layers import legalize_pads
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
-from fx_onnx.passes.legalization.products import legalize_matrix_times_vector
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.reductions import legalize_log_sum_exp, legalize_squares
+from fx_onnx.passes.legalization.rows import ROWS
+from fx_onnx.passes.legalization.table import DEFAULT
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.passes.traversal import all_graphs
 
-__all__ = ["LEGALIZATIONS", "legalize"]
+__all__ = ["LEGALIZATIONS", "legalizations", "legalize"]
 
-LEGALIZATIONS: tuple[Pass, ...] = (
-    Legalize64Bit(),
-    LegalizeRandomDraws(),
-    legalize_pads,
-    legalize_range_indices,
-    legalize_matrix_times_vector,
-    legalize_integer_extrema,
-    legalize_half_softplus,
-    legalize_swish,
-    legalize_tanh_gelu,
-    LegalizeLowestMasks(),
-    InsertCasts(),
-    legalize_log_sum_exp,
-    legalize_squares,
-)
-"""All legalization passes in order.
+_OF_CASTS = ("legalize_log_sum_exp", "legalize_squares")
+"""The rows that need the dtypes with the casts."""
 
-InsertCasts follows those that emit nodes that may need casts. legalize_log_sum_exp and legalize_squares need the dtypes
-with the casts.
-"""
+
+def legalizations(target: str, *tables: str, without: Collection[str] = ()) -> tuple[Pass, ...]:
+    """Returns all passes that replace what a target cannot run, in order: its own, then those of every target.
+
+    InsertCasts follows the passes that emit nodes that may need casts.
+
+    Args:
+        target: the name of the target; one without rows gets those of every target.
+        tables: the tables of kernels of the runtime's providers, by default that of ONNX Runtime's CPU provider.
+        without: the names of passes that the target does not need.
+    """
+    own = [row for row in ROWS if target in row.targets and target != DEFAULT]
+    default = [row for row in ROWS if DEFAULT in row.targets]
+    passes = (
+        *own,
+        Legalize64Bit(*tables),
+        LegalizeRandomDraws(*tables),
+        *(row for row in default if row.name not in _OF_CASTS),
+        LegalizeLowestMasks(),
+        InsertCasts(*tables),
+        *(row for row in default if row.name in _OF_CASTS),
+    )
+    return tuple(each for each in passes if each.name not in without)
+
+
+LEGALIZATIONS = legalizations(DEFAULT)
+"""The passes that every target needs unless its record says otherwise."""
 
 
 def legalize(

@@ -16,7 +16,10 @@ from onnx_ir import DataType, Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization._kernel_pass import KernelPass
+from fx_onnx.passes.legalization.table import legalizes
+from fx_onnx.passes.matchers import constant_number, is_read
 from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result
 
 __all__ = ["LegalizeRandomDraws"]
 
@@ -86,7 +89,7 @@ def _uniform(f: NodeBuilder, sizes: Value, digits: int) -> Value:
     each = f.Concat(sizes, [digits], axis=0)
     tosses = f.random_mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
     places = np.array([2.0**-place for place in range(1, digits + 1)], dtype=dtype)
-    found = f.Mul(f.Cast(tosses, to=int(f.dtype)), f.editor.constant(places, f.node))
+    found = f.Mul(f.Cast(tosses, to=f.dtype), f.editor.constant(places, f.node))
     # Reshape, because ONNX Runtime's ReduceSum does not remove the axis of an empty tensor
     return f.Reshape(f.ReduceSum(found, [-1], keepdims=0), sizes, allowzero=1)
 
@@ -96,3 +99,27 @@ def _normal(f: NodeBuilder, sizes: Value) -> Value:
     digits = _DIGITS[f.dtype]
     radius = f.Sqrt(f.Mul(f.Log(f.Sub(1.0, _uniform(f, sizes, digits))), -2.0))
     return f.Mul(radius, f.Cos(f.Mul(_uniform(f, sizes, digits), 2 * math.pi)))
+
+
+@legalizes("Dropout(x, ratio | None, training | None)", until=11)
+def draw_dropped_elements(
+    f: NodeBuilder, node: ir.Node, x: Value, ratio: Value | None, training: Value | None
+) -> Result:
+    """Dropout(x) → Identity(x); Dropout(x, ratio, true) → x / (1 - ratio) where RandomUniform ≥ ratio, else 0.
+
+    Legal because a uniform number in [0, 1) is below the ratio with this probability.
+    """
+    is_training = 0.0 if training is None else constant_number(training)
+    if is_training is None:
+        return "its training mode is computed at run time"
+    probability = 0.5 if ratio is None else constant_number(ratio)
+    if is_training and probability is None:
+        return "its ratio is computed at run time"
+    result, kept = x, None
+    if is_training and probability:
+        draw = f.RandomUniformLike(x, dtype=int(DataType.FLOAT))
+        kept = f.Not(f.Less(draw, probability))
+        result = f.Mul(f.Mul(x, 0.0 if probability == 1 else 1 / (1 - probability)), f.Cast(kept, to=f.dtype))
+    if not any(map(is_read, node.outputs[1:])):
+        return [result, None][: len(node.outputs)]
+    return [result, f.Expand(f.constant(np.array(True)), f.Shape(x)) if kept is None else kept]

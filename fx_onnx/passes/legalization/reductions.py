@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, sizes_of, static_integers
+from fx_onnx.passes.legalization.loops import Iteration, loop
+from fx_onnx.passes.legalization.table import DEFAULT, legalizes
 from fx_onnx.passes.matchers import constant_integers, dims, is_read_by, producer_of
-from fx_onnx.passes.rules import Result, rule
+from fx_onnx.passes.rules import Result
 
 __all__ = [
     "legalize_log_sum_exp",
@@ -20,15 +24,39 @@ __all__ = [
     "legalize_squares",
 ]
 
+_COMPUTED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
+"""The operators that compute something of a single number too."""
 _SCATTERED = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
-@rule(
+@legalizes("ReduceSum(x, axes | None, noop_with_empty_axes=noop)", until=12)
+@legalizes(
+    *(
+        f"{op_type}(x, axes | None, noop_with_empty_axes=noop)"
+        for op_type in (*_COMPUTED, "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+    ),
+    until=17,
+)
+def reduce_axes_of_attribute(f: NodeBuilder, node: ir.Node, x: Value, axes: Value | None, noop: int) -> Result:
+    """op(x, axes) → op<axes>(x).
+
+    Legal because both mean the same for constant axes. Without axes all are reduced, except that
+    ``noop_with_empty_axes`` makes the node an Identity.
+    """
+    known = static_integers(axes, "axes are")
+    if noop and not known:
+        return "it has noop_with_empty_axes and no axes" if node.op_type in _COMPUTED else x
+    kept = {name: attr for name, attr in node.attributes.items() if name != "noop_with_empty_axes"}
+    return f.emit(node.op_type, [x, known or None], kept)[0]
+
+
+@legalizes(
     *(
         f"{op_type}(x, axes, keepdims=keepdims, noop_with_empty_axes=noop)"
         for op_type in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
     ),
     since=18,
+    targets=("mnn",),
 )
 def legalize_reductions(f: NodeBuilder, node: ir.Node, x: Value, axes: Value, keepdims: int, noop: int) -> Result:
     """ReduceL2(x) → Sqrt(ReduceSum(x * x)); also ReduceL1, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp.
@@ -50,7 +78,7 @@ def legalize_reductions(f: NodeBuilder, node: ir.Node, x: Value, axes: Value, ke
     return f.Sqrt(total) if node.op_type == "ReduceL2" else total
 
 
-@rule("ReduceLogSumExp(x, axes, keepdims=keepdims, noop_with_empty_axes=noop)", since=28)
+@legalizes("ReduceLogSumExp(x, axes, keepdims=keepdims, noop_with_empty_axes=noop)", since=28, targets=(DEFAULT,))
 def legalize_log_sum_exp(f: NodeBuilder, x: Value, axes: Value, keepdims: int, noop: int) -> Result:
     """ReduceLogSumExp(x) → m + Log(ReduceSum(Exp(x - m))) for the largest element m.
 
@@ -68,7 +96,7 @@ def _log_sum_exp(f: NodeBuilder, x: Value, axes: Value, keepdims: int, noop: int
     return result if keepdims else f.ReduceMax(result, axes, keepdims=0, noop_with_empty_axes=noop)
 
 
-@rule("x ** number.exponent", where={"x": lambda x: x.dtype not in (None, DataType.FLOAT)})
+@legalizes("x ** number.exponent", targets=(DEFAULT,), where={"x": lambda x: x.dtype not in (None, DataType.FLOAT)})
 def legalize_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
     """ReduceMean(Pow(x, 2)) → ReduceMean(x * x), if x is not float32.
 
@@ -79,13 +107,45 @@ def legalize_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -
     return f.Mul(x, x) if exponent == 2 and is_read_by(node.outputs[0], "ReduceMean") else None
 
 
+# ---------------------------------------------------------------- cumulative sums
+
+
+@legalizes("CumSum(x, axis)", until=10)
+def add_slices_by_loop(f: NodeBuilder, x: Value, axis: Value) -> Result:
+    """CumSum(x, axis) → Loop that adds one slice of x in each iteration.
+
+    Legal because this is the definition of CumSum.
+    """
+    rank = known_rank(f)
+    (place,) = static_integers(axis, "axis is") or [0]
+    if not rank:
+        return "its input is a scalar"
+    is_reverse, is_exclusive = f.attribute("reverse", 0), f.attribute("exclusive", 0)
+    order = [place % rank, *(each for each in range(rank) if each != place % rank)]
+    slices, length = f.Transpose(x, perm=order), scalar_size(f, x, order[0])
+    sizes, last = sizes_of(x), f.Sub(length, 1)
+    zero = f.constant(0)
+    start = f.Expand(zero, f.Concat(*(size_of(f, x, each) for each in order[1:]), axis=0)) if rank > 1 else zero
+
+    def add_slice(b: NodeBuilder, number: Value, carried: Sequence[Value]) -> Iteration:
+        total = b.Add(*carried, b.Gather(slices, b.Sub(last, number) if is_reverse else number, axis=0))
+        total.shape = carried[0].shape = ir.Shape([sizes[each] for each in order[1:]])
+        return Iteration([total], [carried[0] if is_exclusive else total])
+
+    sums = loop(f, [start], add_slice, count=length)[1]
+    if is_reverse:
+        sums = f.Gather(sums, f.Sub(last, counted(f, length)), axis=0)
+    return f.Transpose(sums, perm=[order.index(each) for each in range(rank)])
+
+
 # ---------------------------------------------------------------- scatters
 
 
-@rule(
+@legalizes(
     "ScatterND(x, indices, updates, reduction=reduction)",
     "ScatterElements(x, indices, updates, reduction=reduction)",
-    since=18,  # earlier reductions take the axes as an attribute
+    since=18,
+    targets=("mnn",),
 )
 def legalize_scatter_reductions(
     f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updates: Value, reduction: str

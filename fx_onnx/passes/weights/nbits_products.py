@@ -73,7 +73,7 @@ class FuseMatMulNBits(Rewrite):
     def _replace_gemm(self, node: ir.Node, weight: _Weight, dequantize: ir.Node, editor: Editor) -> None:
         """Turns a Gemm into the product, and an Add of its bias."""
         f = NodeBuilder(node, editor, node.outputs[0].dtype)
-        (result,) = f.emit("MatMul", [node.inputs[0], dequantize.outputs[0]], {}, sizes=dims(node.outputs[0]))
+        (result,) = f.emit("MatMul", [node.inputs[0], dequantize.outputs[0]], {})
         product = result.producer()
         if len(node.inputs) > 2 and node.inputs[2] is not None:
             editor.replace(node, "Add", [result, node.inputs[2]], {})

@@ -22,16 +22,15 @@ from fx_onnx.passes.matchers import (
     permutation_of,
     single_use,
 )
-from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.rules import Result, rule
 
 __all__ = [
-    "FoldWeightSelections",
-    "FoldWeightTransposes",
-    "TransposeSharedWeights",
+    "fold_weight_selections",
+    "fold_weight_transposes",
     "hoist_quantized_transposes",
     "pack_weights",
     "restore_transpose",
+    "transpose_shared_weights",
     "transposed",
 ]
 
@@ -88,56 +87,45 @@ def hoist_quantized_transposes(
     return f.emit(before.op_type, inputs, attributes)[0]
 
 
-class FoldWeightTransposes(Rewrite):
+@rule("Transpose(w)", where={"w": Value.is_initializer})
+def fold_weight_transposes(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     """Transpose(w) → an initializer that is a transposed view of w.
 
     Legal because no caller can override w. Applies where only Transposes with the same permutation read w, so that no
     tied weight is stored twice.
     """
-
-    name = "fold_weight_transposes"
-    op_types = ("Transpose",)
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces all Transposes of one weight."""
-        source, order = node.inputs[0], permutation_of(node)
-        data = _data(source, editor)
-        if source is None or data is None:
-            return False
-        twins = [use.node for use in source.uses()]
-        if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
-            return self.declines(node, "something other than Transposes with the same permutation reads the weight")
-        value = editor.initializer(transposed(data, order), f"{source.name}_transposed")
-        for twin in twins:
-            editor.replace_with_value(twin, value)
-        return True
+    data, order = _data(w, f.editor), permutation_of(node)
+    if data is None:
+        return None
+    twins = [use.node for use in w.uses()]
+    if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
+        return "something other than Transposes with the same permutation reads the weight"
+    value = f.editor.initializer(transposed(data, order), f"{w.name}_transposed")
+    for twin in twins:
+        if twin is not node:
+            f.editor.replace_with_value(twin, value)
+    return value
 
 
-class TransposeSharedWeights(Rewrite):
+@rule("Gemm(x, w, *bias, transB=1)", where={"w": Value.is_initializer})
+def transpose_shared_weights(f: NodeBuilder, node: ir.Node, x: Value, w: Value, bias: Sequence[Value]) -> Result:
     """Gemm(x, w, transB=1), Gemm(y, w, transB=1) → Gemm(x, wᵀ), Gemm(y, wᵀ), where wᵀ is an initializer.
 
     Legal because no caller can override w. Applies where only such Gemms read w, and more than one: ONNX Runtime's
     quantize_dynamic transposes w once for each of them, so that its model is wrong. One Gemm keeps the layout of the
     module. Left out where modules become functions, because the calls of one module would have two bodies.
     """
-
-    name = "transpose_shared_weights"
-    op_types = ("Gemm",)
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces the weight of all Gemms that read it."""
-        source = node.inputs[1]
-        data = _data(source, editor)
-        if source is None or data is None or len(source.uses()) == 1:
-            return False
-        uses = [(use.node, use.idx) for use in source.uses()]
-        if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
-            return self.declines(node, "something other than Gemms with transB reads the weight")
-        value = editor.initializer(transposed(data, [1, 0]), f"{source.name}_transposed")
-        for each, _ in uses:
-            attributes = {name: found for name, found in each.attributes.items() if name != "transB"}
-            editor.replace(each, "Gemm", [each.inputs[0], value, *each.inputs[2:]], attributes)
-        return True
+    data, uses = _data(w, f.editor), [(use.node, use.idx) for use in w.uses()]
+    if data is None or len(uses) == 1:
+        return None
+    if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
+        return "something other than Gemms with transB reads the weight"
+    value = f.editor.initializer(transposed(data, [1, 0]), f"{w.name}_transposed")
+    for each, place in uses:
+        del each.attributes["transB"]
+        if each is not node:
+            each.replace_input_with(place, value)
+    return f.Gemm(x, value, *bias, **node.attributes)
 
 
 def _data(value: Value | None, editor: Editor) -> ir.TensorProtocol | None:
@@ -182,40 +170,28 @@ def restore_transpose(
     return node
 
 
-class FoldWeightSelections(Rewrite):
+@rule("Gather(w, _, axis=0)", where={"w": Value.is_initializer})
+def fold_weight_selections(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     """Gather(w, i), i a constant → an initializer that is a view of w[i].
 
     Legal because no caller can override w. The pass applies where such Gathers are the only consumers of w. Otherwise
     the model would store parts of w twice. An example is a mixture of experts, which keeps all matrices in one weight.
     """
-
-    name = "fold_weight_selections"
-    op_types = ("Gather",)
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces all Gathers of one weight."""
-        source = node.inputs[0]
-        data = initializer_tensor(source)
-        if source is None or data is None or editor.function is not None or _index(node) is None:
-            return False
-        if constant_array(source) is not None:
-            return False  # a small constant of the exporter, which evaluate_constants reads
-        readers = [use.node for use in source.uses() if _is_used(use.node)]
-        if source.is_graph_output() or any(
-            reader.inputs[0] is not source or _index(reader) is None or reader.outputs[0].is_graph_output()
-            for reader in readers
-        ):
-            return self.declines(node, "something other than a Gather with a constant index reads the weight")
-        sizes = data.shape.numpy()
-        slices: dict[int, Value] = {}
-        for reader in readers:
-            index = (_index(reader) or 0) % sizes[0]
-            if index not in slices:
-                part = {0: (index, index + 1)}
-                new = computed(_only, data, dtype=data.dtype, shape=sizes[1:], along=_next_axis, reads=part)
-                slices[index] = editor.initializer(new, f"{source.name}.{index}")
-            editor.replace_with_value(reader, slices[index])
-        return True
+    data, readers = _data(w, f.editor), [use.node for use in w.uses() if any(map(is_read, use.node.outputs))]
+    if data is None or _index(node) is None or constant_array(w) is not None or node not in readers:
+        return None  # evaluate_constants reads a small constant of the exporter
+    if any(x.inputs[0] is not w or _index(x) is None or x.outputs[0].is_graph_output() for x in readers):
+        return "something other than a Gather with a constant index reads the weight"
+    sizes, slices = data.shape.numpy(), dict[int, Value]()
+    places = [(_index(reader) or 0) % sizes[0] for reader in readers]
+    for reader, place in zip(readers, places, strict=True):
+        if place not in slices:
+            part = {0: (place, place + 1)}
+            new = computed(_only, data, dtype=data.dtype, shape=sizes[1:], along=_next_axis, reads=part)
+            slices[place] = f.editor.initializer(new, f"{w.name}.{place}")
+        if reader is not node:
+            f.editor.replace_with_value(reader, slices[place])
+    return slices[places[readers.index(node)]]
 
 
 def _index(node: ir.Node) -> int | None:
@@ -224,10 +200,6 @@ def _index(node: ir.Node) -> int | None:
         return None
     array = constant_array(node.inputs[1])
     return int(array) if array is not None and array.shape == () else None
-
-
-def _is_used(node: ir.Node) -> bool:
-    return any(map(is_read, node.outputs))
 
 
 def _only(weight: torch.Tensor) -> torch.Tensor:

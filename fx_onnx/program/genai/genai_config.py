@@ -13,7 +13,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
-__all__ = ["genai_config", "settings"]
+__all__ = ["genai_config", "search_options", "settings", "token_numbers"]
 
 # The options of a search that the GenerationConfig of transformers and onnxruntime-genai share, with equal meaning.
 _SEARCH = (
@@ -95,14 +95,18 @@ def genai_config(
         "type": kind,
         "context_length": length,
         "vocab_size": interface.vocabulary,
-        **_token_numbers(values),
+        **token_numbers(values),
         "decoder": decoder,
     }
-    search = {name: values[name] for name in _SEARCH if isinstance(values.get(name), (bool, int, float))}
     return {
         "model": model,
-        "search": {**search, "max_length": length, "past_present_share_buffer": shared_buffer},
+        "search": {**search_options(values), "max_length": length, "past_present_share_buffer": shared_buffer},
     }
+
+
+def search_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a search that transformers and onnxruntime-genai share."""
+    return {name: values[name] for name in _SEARCH if isinstance(values.get(name), (bool, int, float))}
 
 
 def _context_length(values: Mapping[str, Any]) -> int:
@@ -116,7 +120,7 @@ def _context_length(values: Mapping[str, Any]) -> int:
     return int(length)
 
 
-def _token_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+def token_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the numbers of the special tokens; padding takes the number of the end if it has none."""
     found = {name: values[name] for name in _TOKENS if values.get(name) is not None}
     if not found.get("eos_token_id") and found.get("eos_token_id") != 0:

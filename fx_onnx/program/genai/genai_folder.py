@@ -92,7 +92,8 @@ def _checked_sharing(interface: DecoderInterface, shared_buffer: bool | None) ->
         )
     if shared_buffer is False and interface.capacity is not None:
         raise ArgumentError(
-            f"Past and present must share a buffer, because the cache has the fixed size {interface.capacity}.",
+            f"Past and present must share a buffer, because the cache has the fixed size {interface.capacity}; leave "
+            "out shared_buffer.",
             id=MessageId.GENAI_PROGRAM,
         )
     return interface.writes_in_place if shared_buffer is None else bool(shared_buffer)

@@ -138,7 +138,10 @@ class Sides:
         found = self.found(args, kwargs) if found is None else found
         results, state = expected or self.expected(args, kwargs)
         if len(results) > len(found):
-            raise VerificationError(f"The module returns {len(results)} values, the ONNX program {len(found)}.")
+            raise VerificationError(
+                f"The module returns {len(results)} values, the ONNX program {len(found)}; give verify() the module "
+                "that was exported."
+            )
         named = self._named(results, state)
         names = [str(value.name) for value in self.program.model.graph.outputs]
         pairs = [(name, named[name], value) for name, value in zip(names, found, strict=False) if name in named]
@@ -193,7 +196,10 @@ def expected_outputs(
         captured = len(result_specs(exported))
         returned = len(pytree.tree_leaves(result))
         if captured != returned:
-            raise VerificationError(f"The module returns {returned} values, but its capture {captured}.")
+            raise VerificationError(
+                f"The module returns {returned} values, but its capture {captured}; compare with the exported "
+                "module, and look for code that acts differently while it is exported."
+            )
     return flatten_outputs(exported, result), state
 
 

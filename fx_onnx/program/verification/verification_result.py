@@ -120,7 +120,8 @@ class Verification:
         """
         if self._compare_values is None:
             raise ArgumentError(
-                "The program has no exported_program, so it has no FX values to compare with.",
+                "The program has no exported_program, so it has no FX values to compare with; verify the program that "
+                "export() returned.",
                 id=MessageId.NOTHING_TO_COMPARE,
             )
         return self._compare_values()

@@ -261,6 +261,43 @@ def test_a_python_module_may_contain_torchscript_modules():
         agree(model, program, X + number)
 
 
+class Methods(nn.Module):
+    """Has no forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.calls = 0
+
+    @torch.jit.export
+    def add(self, x: Tensor, factor: int = 2) -> Tensor:
+        self.total += x.sum(0) * factor
+        self.calls += 1
+        return x + self.total + self.calls
+
+    @torch.jit.export
+    def reset(self) -> None:
+        self.total = torch.zeros_like(self.total)
+        self.calls = 0
+
+
+class Caller(nn.Module):
+    def __init__(self, maker):
+        super().__init__()
+        self.methods = maker(torch.jit.script(Methods()))
+
+    def forward(self, x):
+        self.methods.reset()
+        return self.methods.add(x, factor=3), self.methods.add(x)
+
+
+@pytest.mark.parametrize("maker", [lambda script: script, saved_and_loaded], ids=["scripted", "loaded"])
+def test_a_python_module_may_call_methods_of_a_torchscript_module(maker):
+    model = Caller(maker).eval()
+    program = fx_onnx.export(model, (X,), dynamic_shapes=({0: "batch"},), verify=True)
+    agree(model, program, torch.randn(5, 3))
+
+
 class Swapping(nn.Module):
     def __init__(self):
         super().__init__()

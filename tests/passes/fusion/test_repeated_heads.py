@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
+from fx_onnx.passes.fusion.repeated_heads import fold_repeated_heads, fold_repeats_into_rows
 from tests.compare import assert_close
 from tests.passes.checking import check, model, origins
 
@@ -23,7 +23,7 @@ def test_shared_key_heads() -> None:
       {REPEATED} y = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
     args = [torch.randn(2, 6, 4, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)]
-    check(program, FoldRepeatedHeads(), args, ["Attention"])
+    check(program, fold_repeated_heads, args, ["Attention"])
 
 
 def test_tiled_key_heads_are_declined() -> None:
@@ -32,7 +32,7 @@ def test_tiled_key_heads_are_declined() -> None:
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {turned} {{
       {REPEATED} y = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
-    assert not FoldRepeatedHeads()(program).modified
+    assert not fold_repeated_heads(program).modified
 
 
 def test_keys_that_are_returned_keep_their_heads() -> None:
@@ -40,7 +40,7 @@ def test_keys_that_are_returned_keep_their_heads() -> None:
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) =>
       (float[N,6,L,3] y, float[N,6,M,3] z, float[N,6,M,3] u) {KNOWN} {{ {REPEATED} y, z, u = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
-    assert not FoldRepeatedHeads()(program).modified
+    assert not fold_repeated_heads(program).modified
 
 
 @pytest.mark.parametrize("length", ["L", "4"])
@@ -53,7 +53,7 @@ def test_rows(length: str) -> None:
     }}""")  # fmt: skip
     args = [torch.randn(2, 6, 4, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)]
     product = ["Reshape", "MatMul", "Reshape"]
-    check(program, FoldRepeatsIntoRows(), args, ["Transpose", *product, "Softmax", *product])
+    check(program, fold_repeats_into_rows, args, ["Transpose", *product, "Softmax", *product])
     assert origins(program, "y") == {"%v3", "%v4", "%v5", "%y"}
     shapes = [value.const_value.numpy().tolist() for value in program.graph.initializers.values() if value.uses()]
     assert ([0, 2, 12, 0] in shapes) == (length == "4")
@@ -67,7 +67,7 @@ def test_rows_where_attention_exists(sink: str, is_folded: bool) -> None:
       (float[N,6,L,3] y) {known.replace("N,2,3,M,3] v4", "N,2,3,O,3] v4").replace("N,6,M,3] v5", "N,6,O,3] v5")} {{
       {REPEATED} t = Transpose<perm=[0,1,3,2]>(k5)\n a = MatMul(q, t)\n {sink}\n b = Softmax(s)\n y = MatMul(b, v5)
     }}""", opset=23)  # fmt: skip
-    assert FoldRepeatsIntoRows()(program).modified == is_folded
+    assert fold_repeats_into_rows(program).modified == is_folded
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_rows_declined(text: str) -> None:
     """A Transpose that moves heads, queries whose heads broadcast, and a repetition in the first operand."""
     known = KNOWN.replace("<", "<int64[1] one = {1}, float[N,1,M,3] r, ")
     program = model(f"g (float[N,6,M,3] q, float[N,2,M,3] k) => (float[A,B,M,M] y) {known} {{ {KEYS}{text} }}")
-    assert not FoldRepeatsIntoRows()(program).modified
+    assert not fold_repeats_into_rows(program).modified
 
 
 class Grouped(nn.Module):

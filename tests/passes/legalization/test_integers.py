@@ -1,5 +1,6 @@
 """Operators of integers and of narrow dtypes."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -11,8 +12,10 @@ from fx_onnx.passes.legalization.integers import (
     legalize_integer_argmax,
     legalize_integer_extrema,
     legalize_narrow_fills,
+    legalize_round,
 )
-from tests.passes.checking import check, model, run
+from fx_onnx.passes.legalization.step import OpsetStep
+from tests.passes.checking import check, check_equal, model, run
 
 # ---------------------------------------------------------------- extrema of int64
 
@@ -161,3 +164,53 @@ def test_fill(dtype: str, number: str, expected: list[str]) -> None:
     value = f"value = {dtype}[1] {{{number}}}"
     program = model(f"g (int64[2] s) => ({dtype}[N,M] y) {{ y = ConstantOfShape<{value}>(s) }}")
     check(program, legalize_narrow_fills, [torch.tensor([2, 3])], expected)
+
+
+def test_round_of_halves_and_large_numbers() -> None:
+    x = torch.tensor(
+        [0.5, 1.5, 2.5, -0.5, -1.5, 3.4, -3.6, 2.0**22 + 0.5, 2.0**23 + 1, 3e38, math.inf, -math.inf, math.nan]
+    )
+    expected = ["Abs", "Add", "Sub", "Sign", "Mul", "Greater", "Where"]
+    check(model("g (float[N] x) => (float[N] y) { y = Round(x) }"), legalize_round, [x], expected, tolerance=0)
+
+
+def test_round_of_float16_stays() -> None:
+    assert not legalize_round(model("g (float16[N] x) => (float16[N] y) { y = Round(x) }")).modified
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_to_the_power_of_integers(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    program = model(f"g ({name}[A,1] x, int64[N] e) => ({name}[A,N] y) {{ y = Pow(x, e) }}", opset=12)
+    OpsetStep(11)(program)
+    x, exponents = torch.arange(-4, 5, dtype=dtype)[:, None], torch.tensor([0, 1, 2, 5, 13])
+    assert run(program, [x, exponents])[0].equal(x**exponents)
+    units, negative = torch.tensor([[-1], [0], [1], [5]], dtype=dtype), torch.tensor([-1, -2, -64, 64, 128])
+    got = run(program, [units, negative])[0][:, :3].tolist()
+    assert got[0] == [-1, 1, 1]
+    assert got[2:] == [[1, 1, 1], [0, 0, 0]]
+    assert run(program, [units[:3], negative])[0][:, 3:].tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("op_type", ["BitwiseAnd", "BitwiseOr", "BitwiseXor"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_bits(op_type: str, dtype: torch.dtype) -> None:
+    """All pairs of integers at the ends of the range, around zero, and between."""
+    info = torch.iinfo(dtype)
+    ends = torch.tensor([info.min, info.max, info.max // 3, 0, 1, 2, 100], dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    before = model(f"g ({name}[N,1] x, {name}[N] z) => ({name}[N,N] y) {{ y = {op_type}(x, z) }}", opset=18)
+    OpsetStep(17)(before)
+    function = {"BitwiseAnd": torch.bitwise_and, "BitwiseOr": torch.bitwise_or, "BitwiseXor": torch.bitwise_xor}
+    (got,) = run(before, [ends[:, None], ends])
+    assert got.dtype == dtype
+    assert got.equal(function[op_type](ends[:, None], ends))
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_mod(dtype: str, fmod: int) -> None:
+    text = f"({dtype}[N] x, {dtype}[N] z) => ({dtype}[N] y) {{ y = Mod<fmod={fmod}>(x, z) }}"
+    a, b = torch.tensor([7, -7, 7, -7, 6, -6, 0, 3]), torch.tensor([3, 3, -3, -3, 3, -3, 5, 2**31])
+    inputs = [x.to(getattr(torch, dtype)) for x in (a, b)]  # 2³¹ is negative as int32
+    check_equal(model(f"g {text}", opset=10), OpsetStep(9), inputs)

@@ -12,13 +12,15 @@ from fx_onnx.passes.legalization.products import (
     legalize_integer_products,
     legalize_matrix_times_vector,
     legalize_repeated_constants,
+    legalize_saturating_products,
     legalize_unsigned_products,
 )
+from fx_onnx.passes.legalization.step import OpsetStep
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 from tests.modules import FunctionModule
-from tests.passes.checking import check, check_equal, model
+from tests.passes.checking import check, check_equal, model, run
 
 # ---------------------------------------------------------------- products of a matrix and a vector
 
@@ -110,6 +112,32 @@ def test_zero_points_and_dynamic_rows_stay() -> None:
     assert not legalize_integer_products(model(text)).modified
 
 
+# ---------------------------------------------------------------- products that saturate
+
+
+@pytest.mark.parametrize(
+    ("inputs", "zeros"), [("", ""), ("", ", z"), ("", ", , w"), (", int8[4,3] b", ""), (", int8[4,3] b", ", z, w")]
+)
+def test_pairs_of_products_do_not_saturate(inputs: str, zeros: str) -> None:
+    """ONNX Runtime saturates the pairs of some processors only, so the numbers are those of PyTorch."""
+    a, b = torch.randint(200, 256, (5, 4), dtype=torch.uint8), torch.full((4, 3), 127, dtype=torch.int8)
+    constants = "uint8 z = {3}, int8 w = {-5}"
+    text = f"g (uint8[M,4] a{inputs}) => (int32[M,3] y) <{constants}> {{ y = MatMulInteger(a, b{zeros}) }}"
+    program = model(text, None if inputs else {"b": b})
+    assert legalize_saturating_products(program).modified
+    want = (a.int() - 3 * ("z" in zeros)) @ (b.int() + 5 * ("w" in zeros))
+    assert run(program, [a, b] if inputs else [a])[0].equal(want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_export_of_a_product_of_integers(dynamic: bool) -> None:
+    a, b = torch.randint(200, 256, (32, 64)).to(torch.uint8), torch.full((64, 32), 127, dtype=torch.int8)
+    module = FunctionModule(torch._int_mm if dynamic else lambda a: torch._int_mm(a, b))
+    args = (a, b) if dynamic else (a,)
+    program = fx_onnx.export(module, args, verbose=False)
+    assert_close(program(*args), module(*args))
+
+
 # ---------------------------------------------------------------- products of uint8 as products of int8
 
 
@@ -157,3 +185,26 @@ def test_a_repeated_last_axis_stays() -> None:
     text = TEXT.format(operator="Tile", rows=1, last=2, rest="y = MatMul(t, w)").replace("4,3]", "4,6]")
     program = model(text, {"c": torch.randn(1, 4, 3), "w": torch.randn(6, 2)})
     assert not legalize_repeated_constants(program).modified
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("aa->a", [(3, 3)]),
+        ("baa,b->", [(2, 3, 3), (2,)]),
+        ("abab->ba", [(2, 3, 2, 3)]),
+        ("...ij,...jk->...ik", [(2, 1, 3, 4), (2, 5, 4, 2)]),
+        ("...ij,jk->...ik", [(2, 5, 3, 4), (4, 2)]),
+        ("i...,i...->...", [(2, 3), (2, 3)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("b...a,...a", [(2, 3, 4), (3, 4)]),
+    ],
+)
+def test_einsum_with_ellipses_and_diagonals(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    names = "xz"[: len(shapes)]
+    inputs = ", ".join(f"float[{','.join(map(str, s))}] {name}" for name, s in zip(names, shapes, strict=True))
+    given = [torch.randn(shape) for shape in shapes]
+    rank = torch.einsum(equation, *given).dim()
+    result = f"float[{','.join('ABCD'[:rank])}]" if rank else "float"
+    text = f'g ({inputs}) => ({result} y) {{ y = Einsum<equation="{equation}">({", ".join(names)}) }}'
+    check_equal(model(text, opset=12), OpsetStep(11), given)

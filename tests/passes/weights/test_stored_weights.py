@@ -11,11 +11,11 @@ from fx_onnx.core.weights import LazyWeight, as_torch
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.rewriter import LOGGER_NAME, walk
 from fx_onnx.passes.weights.stored_weights import (
-    FoldWeightSelections,
-    FoldWeightTransposes,
-    TransposeSharedWeights,
+    fold_weight_selections,
+    fold_weight_transposes,
     hoist_quantized_transposes,
     pack_weights,
+    transpose_shared_weights,
 )
 from tests.passes.checking import check, model
 
@@ -25,7 +25,7 @@ def test_view_of_the_weight() -> None:
     weight = torch.randn(5, 3)
     program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc_weight)\n y = MatMul(x, t) }",
                     {"fc_weight": weight})  # fmt: skip
-    check(program, FoldWeightTransposes(), [torch.randn(2, 3)], ["MatMul"])
+    check(program, fold_weight_transposes, [torch.randn(2, 3)], ["MatMul"])
     EliminateDeadCode()(program)
     assert list(program.graph.initializers) == ["fc_weight_transposed"]
     tensor = program.graph.initializers["fc_weight_transposed"].const_value
@@ -43,7 +43,7 @@ def test_equal_transposes_share_a_weight() -> None:
     }"""
     program = model(text, {"w": torch.randn(5, 3)})
     for side in (True, False):
-        check(program, FoldWeightTransposes(), [torch.randn(2, 3), torch.tensor(side)], ["If", "MatMul", "MatMul"])
+        check(program, fold_weight_transposes, [torch.randn(2, 3), torch.tensor(side)], ["If", "MatMul", "MatMul"])
     assert [name for name in program.graph.initializers if name != "w"] == ["w_transposed"]
 
 
@@ -53,13 +53,13 @@ def test_several_gemms_read_the_transposed_weight() -> None:
       y = Gemm<transB=1>(x, w, b)\n z = Gemm<transB=1, alpha=2.0>(y, w)
     }"""
     program = model(text, {"w": torch.randn(3, 3)})
-    check(program, TransposeSharedWeights(), [torch.randn(2, 3)], ["Gemm", "Gemm"])
+    check(program, transpose_shared_weights, [torch.randn(2, 3)], ["Gemm", "Gemm"])
     assert [name for name in program.graph.initializers if name.startswith("w_")] == ["w_transposed"]
     assert [sorted(node.attributes) for node in program.graph] == [[], ["alpha"]]
     program = model("g (float[N,3] x) => (float[N,5] y) { y = Gemm<transB=1>(x, w) }", {"w": torch.randn(5, 3)})
-    assert not TransposeSharedWeights()(program).modified
+    assert not transpose_shared_weights(program).modified
     text = "g (float[N,3] x) => (float[N,3] z) { y = Gemm<transB=1>(x, w)\n z = Gemm(y, w) }"
-    assert not TransposeSharedWeights()(model(text, {"w": torch.randn(3, 3)})).modified
+    assert not transpose_shared_weights(model(text, {"w": torch.randn(3, 3)})).modified
 
 
 def test_tied_weight_stays() -> None:
@@ -68,14 +68,14 @@ def test_tied_weight_stays() -> None:
       e = Gather(w, ids)\n t = Transpose<perm=[1,0]>(w)\n y = MatMul(e, t)
     }"""
     program = model(text, {"w": torch.randn(5, 3)})
-    check(program, FoldWeightTransposes(), [torch.tensor([0, 4])], ["Gather", "Transpose", "MatMul"])
+    check(program, fold_weight_transposes, [torch.tensor([0, 4])], ["Gather", "Transpose", "MatMul"])
 
 
 def test_result_of_the_graph_stays() -> None:
     """A Transpose stays if the graph returns its result."""
     program = model("g (float[N] x) => (float[N] y, float[3,5] t) { y = Relu(x)\n t = Transpose<perm=[1,0]>(w) }",
                     {"w": torch.randn(5, 3)})  # fmt: skip
-    check(program, FoldWeightTransposes(), [torch.randn(2)], ["Relu", "Transpose"])
+    check(program, fold_weight_transposes, [torch.randn(2)], ["Relu", "Transpose"])
 
 
 x = torch.randn(2, 5)
@@ -84,7 +84,7 @@ PRODUCT = ["DequantizeLinear", "MatMul"]
 
 
 def hoist_and_fold(program: ir.Model) -> None:
-    walk(program, (hoist_quantized_transposes, FoldWeightTransposes()))
+    walk(program, (hoist_quantized_transposes, fold_weight_transposes))
 
 
 def text(dequantize: str) -> str:
@@ -146,7 +146,7 @@ def test_views_of_the_weight() -> None:
       xa = MatMul(x, a)\n xb = MatMul(x, b)\n xc = MatMul(x, c)\n s = Add(xa, xb)\n y = Sub(s, xc)
     }}"""
     program = model(text, {"w": weight})
-    check(program, FoldWeightSelections(), [torch.randn(2, 4)], ["Add", "MatMul", "MatMul", "MatMul", "Sub"])
+    check(program, fold_weight_selections, [torch.randn(2, 4)], ["Add", "MatMul", "MatMul", "MatMul", "Sub"])
     EliminateDeadCode()(program)
     assert list(program.graph.initializers) == ["w.0", "w.2"]
     last = program.graph.initializers["w.2"].const_value
@@ -158,7 +158,7 @@ def test_pieces_of_a_large_slice() -> None:
     """A slice is read in pieces, along its own axes."""
     program = model(f"g (float[6] x) => (float[6] y) {INDICES} {{ a = Gather(w, i2)\n y = Add(x, a) }}",
                     {"w": torch.arange(12.0).reshape(2, 6)})  # fmt: skip
-    FoldWeightSelections()(program)
+    fold_weight_selections(program)
     tensor = program.graph.initializers["w.1"].const_value
     assert isinstance(tensor, LazyWeight)
     assert tensor.part({0: (1, 3)}).tolist() == [7.0, 8.0]
@@ -174,7 +174,7 @@ def test_declined() -> None:
         "v = Constant<value_ints=[0]>()\n a = Gather(w, v)\n y = Add(a, x)",
     ):
         program = model(f"g (float[4] x) => (float y) {INDICES} {{ {text} }}", weights)
-        assert not FoldWeightSelections()(program).modified, text
+        assert not fold_weight_selections(program).modified, text
 
 
 TEXT = """g (float[N,6] x) => (float[N,3] y) {

@@ -1,0 +1,311 @@
+"""Legalization of convolutions and pooling; of float64 by gathered windows, where a runtime has no kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import Value
+
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.forms import rank_of, static_integers
+from fx_onnx.passes.legalization.table import WIDE, legalizes
+from fx_onnx.passes.matchers import dims, is_read, producer_of
+from fx_onnx.passes.rules import DeclinedError, Result
+
+__all__ = ["legalize_one_spatial_axis"]
+
+_FIRST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
+"""The value of each attribute for the axis that is added."""
+_OTHER_FORM = "its kernel is dynamic, or an attribute chooses the padding"
+
+
+# ---------------------------------------------------------------- older opsets
+
+
+@legalizes("Col2Im(x, image, block)", until=17)
+def convolve_columns(f: NodeBuilder, node: ir.Node, x: Value, image: Value, block: Value) -> Result:
+    """Col2Im(x) → ConvTranspose(Reshape(x), identity kernel).
+
+    Legal because a transposed convolution with a group for each channel, and a kernel that copies each position of a
+    block to its place, adds the blocks at their positions in the image.
+    """
+    whole, sizes = static_integers(image, "image sizes are") or [], static_integers(block, "block sizes are") or []
+    channels = None if node.outputs[0].shape is None else node.outputs[0].shape[1]
+    if not isinstance(channels, int):
+        return "its number of channels is not static"
+    axes, area = len(sizes), math.prod(sizes)
+    strides, dilations = f.attribute("strides", [1] * axes), f.attribute("dilations", [1] * axes)
+    pads = list(f.attribute("pads", [0] * 2 * axes))
+    spans = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, sizes, strict=True)]
+    padded = [whole[a] + pads[a] + pads[a + axes] for a in range(axes)]
+    steps = [(padded[a] - spans[a]) // strides[a] + 1 for a in range(axes)]
+    unread = [padded[a] - (steps[a] - 1) * strides[a] - spans[a] for a in range(axes)]
+    kernel = np.tile(np.eye(area, dtype=f.dtype.numpy()).reshape(area, 1, *sizes), (channels, *[1] * (axes + 1)))
+    columns = f.Reshape(x, [0, channels * area, *steps])
+    summed = f.ConvTranspose(columns, kernel, group=channels, strides=list(strides), dilations=list(dilations))
+    # Cut or extend to the image by a Pad, because output_padding must be smaller than the stride.
+    ends = [rest - end for rest, end in zip(unread, pads[axes:], strict=True)]
+    return f.Pad(summed, [0, 0, *(-begin for begin in pads[:axes]), 0, 0, *ends])
+
+
+@legalizes("AveragePool(x)", "MaxPool(x)", until=9)
+def pool_without_ceil_mode(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """MaxPool<ceil_mode=1>(x), AveragePool<ceil_mode=1> → the same with more padding at the end, for static sizes.
+
+    Legal because padding counts neither for a maximum nor for an average without ``count_include_pad``. Opset 9 has no
+    dilations.
+    """
+    kept: dict[str, Any] = {n: attr for n, attr in node.attributes.items() if n not in ("ceil_mode", "dilations")}
+    if any(dilation != 1 for dilation in f.attribute("dilations", [])):
+        return "it has dilations"
+    if f.attribute("ceil_mode", 0):
+        if f.attribute("count_include_pad", 0):
+            return "it has ceil_mode and counts the padding"
+        kept["pads"] = _ceiled_pads(f)
+    return f.emit(node.op_type, [x], kept, outputs=len(node.outputs))
+
+
+def _ceiled_pads(f: NodeBuilder) -> list[int]:
+    kernel = f.attribute("kernel_shape")
+    strides, pads = f.attribute("strides", [1] * len(kernel)), list(f.attribute("pads", [0] * 2 * len(kernel)))
+    before, after = (dims(value) for value in (f.node.inputs[0], f.node.outputs[0]))
+    for place, (size, stride) in enumerate(zip(kernel, strides, strict=True)):
+        x, y = (None if sizes is None else sizes[place + 2] for sizes in (before, after))
+        if not isinstance(x, int) or not isinstance(y, int):
+            raise DeclinedError("it has ceil_mode, and its sizes are not static")
+        end = place + len(kernel)
+        pads[end] = max(pads[end], (y - 1) * stride + size - x - pads[place])
+        if pads[end] >= size:
+            raise DeclinedError("it has ceil_mode with a window that has no element")
+    return pads
+
+
+@legalizes("MaxPool(x)", until=7)
+def pool_without_indices(node: ir.Node) -> Result:
+    """MaxPool(x) with one result → the same.
+
+    Legal because opset 7 does not return the indices of the maxima, and nothing reads them.
+    """
+    if any(map(is_read, node.outputs[1:])):
+        return "its indices are read"
+    node.resize_outputs(1)
+    return None
+
+
+# ---------------------------------------------------------------- runtimes
+
+
+@legalizes(
+    "Conv(x, weight, *rest)",
+    "ConvTranspose(x, weight, *rest)",
+    since=13,
+    targets=("mnn",),
+    where={"x": lambda x: x.shape is not None and len(x.shape) == 3},
+)
+def legalize_one_spatial_axis(
+    f: NodeBuilder, node: ir.Node, x: Value, weight: Value, rest: Sequence[Value | None]
+) -> Result:
+    """Conv(x, w) of one axis → Squeeze(Conv(Unsqueeze(x), Unsqueeze(w))); ConvTranspose too.
+
+    Legal because a kernel of size 1 along an axis of size 1 changes nothing. MNN (measured with 3.6.1, on a CPU) has no
+    result of a grouped convolution along one axis with a computed weight, such as one with weight norm. An output of
+    the graph that is the result of a convolution along one axis, or its Relu, has one axis too many. Convolutions along
+    two axes are right.
+    """
+    given: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+    options = {name: [_FIRST[name], *value] if name in _FIRST else value for name, value in given.items()}
+    if "pads" in options:
+        before, after = options["pads"]
+        options["pads"] = [0, before, 0, after]
+    operands = [f.Unsqueeze(x, [2]), f.Unsqueeze(weight, [2]), *rest]
+    return f.Squeeze(f.emit(node.op_type, operands, options)[0], [2])
+
+
+# ---------------------------------------------------------------- float64 by gathered windows
+
+
+@legalizes("GlobalAveragePool(x)", "GlobalMaxPool(x)", lacks=WIDE)
+def reduce_spatial_axes(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """GlobalAveragePool(x), GlobalMaxPool → ReduceMean, ReduceMax over all spatial axes.
+
+    Legal because this is the definition.
+    """
+    reduce = f.ReduceMean if node.op_type == "GlobalAveragePool" else f.ReduceMax
+    return reduce(x, list(range(2, rank_of(x))), keepdims=1)
+
+
+def _windows(
+    f: NodeBuilder, x: Value, kernel: Sequence[int], pads: Sequence[int], strides: Sequence[int] | None = None
+) -> Value:
+    """Gathers the windows of x: each spatial axis becomes two, the position of the window and the position in it."""
+    count = len(kernel)
+    strides = strides or f.attribute("strides", [1] * count)
+    steps = f.attribute("dilations", [1] * count)
+    if any(pads):
+        x = f.Pad(x, list(pads), 0.0, list(range(2, count + 2)))
+    for place in reversed(range(count)):
+        axis, size = place + 2, kernel[place]
+        span = (size - 1) * steps[place] + 1
+        length = f.Shape(x, start=axis, end=axis + 1)
+        last = f.Squeeze(f.Sub(length, [span - 1]), [0])
+        starts = f.Range(np.array(0), last, np.array(strides[place]))
+        inside = np.arange(size, dtype=np.int64).reshape(1, size) * steps[place]
+        x = f.Gather(x, f.Add(f.Unsqueeze(starts, [1]), inside), axis=axis)
+    return x
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """The weight of a convolution: (first, second, then the kernel), where the kernel is static.
+
+    The two sizes are numbers, or 1-D tensors with one element if they are dynamic.
+    """
+
+    value: Value
+    first: int | Value
+    second: int | Value
+    kernel: list[int]
+
+
+def _weight(f: NodeBuilder) -> _Weight:
+    """Returns the weight of a convolution.
+
+    Raises:
+        DeclinedError: its kernel is dynamic, or ``auto_pad`` chooses the padding.
+    """
+    weight = f.node.inputs[1]
+    cast = producer_of(weight, "Cast")
+    shaped = cast.inputs[0] if weight is not None and weight.shape is None and cast is not None else weight
+    if weight is None or shaped is None or shaped.shape is None or _has_auto_pad(f):
+        raise DeclinedError(_OTHER_FORM)
+    sizes = [dim if isinstance(dim, int) else None for dim in shaped.shape]
+    kernel = [size for size in sizes[2:] if size is not None]
+    if len(kernel) != len(sizes) - 2 or not kernel:
+        raise DeclinedError(_OTHER_FORM)
+    first, second = (f.Shape(weight, start=i, end=i + 1) if size is None else size for i, size in enumerate(sizes[:2]))
+    return _Weight(weight, first, second, kernel)
+
+
+def _times(f: NodeBuilder, size: int | Value, factor: int) -> int | Value:
+    """Returns a size times a static factor."""
+    if isinstance(size, int):
+        return size * factor
+    return size if factor == 1 else f.Mul(size, [factor])
+
+
+def _part(f: NodeBuilder, size: int | Value, count: int) -> int | Value:
+    """Returns the size of one of ``count`` equal parts."""
+    if isinstance(size, int):
+        return size // count
+    return size if count == 1 else f.Div(size, [count])
+
+
+def _sizes(f: NodeBuilder, *sizes: int | Value) -> list[int] | Value:
+    """Returns the sizes as a shape: a list if all are numbers, or else a tensor."""
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) == len(sizes):
+        return numbers
+    return f.Concat(*([size] if isinstance(size, int) else size for size in sizes), axis=0)
+
+
+def _contracted(
+    f: NodeBuilder, windows: Value, weight: Value, sizes: tuple[int | Value, int | Value], order: str, count: int
+) -> Value:
+    """Contracts the windows with the weights, group by group, in one Einsum, and adds the bias.
+
+    Args:
+        f: the node builder.
+        windows: (batch, channels, then for each spatial axis the position of the window and the position in it).
+        weight: (group, then the axes that ``order`` names, then the kernel).
+        sizes: the input channels of one group, and the output channels of all groups.
+        order: the letters of the weight's axes after the group: c for input channels, m for output channels.
+        count: the number of spatial axes.
+    """
+    group = f.attribute("group", 1)
+    places, inside = "uvw"[:count], "xyz"[:count]
+    pairs = "".join(f"{a}{b}" for a, b in zip(places, inside, strict=True))
+    batch = f.Shape(windows, start=0, end=1)
+    grouped = f.Concat(batch, _sizes(f, group, sizes[0]), f.Shape(windows, start=2), axis=0)
+    equation = f"ngc{pairs},g{order}{inside}->ngm{places}"
+    result = f.Einsum(f.Reshape(windows, grouped), weight, equation=equation)
+    spatial = f.Shape(result, start=3)
+    result = f.Reshape(result, f.Concat(batch, _sizes(f, sizes[1]), spatial, axis=0))
+    if len(f.node.inputs) > 2 and f.node.inputs[2] is not None:
+        result = f.Add(result, f.Unsqueeze(f.node.inputs[2], [0, *range(2, count + 2)]))
+    return result
+
+
+def _has_auto_pad(f: NodeBuilder) -> bool:
+    return f.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET")
+
+
+@legalizes("Conv(x, ...)", lacks=WIDE)
+def convolve_windows(f: NodeBuilder, x: Value) -> Result:
+    """Conv(x, w) → the windows of x times the weights, summed.
+
+    Legal because this is the definition.
+    """
+    weight = _weight(f)
+    out, each, kernel = weight.first, weight.second, weight.kernel
+    group = f.attribute("group", 1)
+    windows = _windows(f, x, kernel, f.attribute("pads", [0] * 2 * len(kernel)))
+    grouped = f.Reshape(weight.value, _sizes(f, group, _part(f, out, group), each, *kernel))
+    return _contracted(f, windows, grouped, (each, out), "mc", len(kernel))
+
+
+@legalizes("ConvTranspose(x, ...)", lacks=WIDE)
+def convolve_spread_elements(f: NodeBuilder, x: Value) -> Result:
+    """ConvTranspose(x, w) → the convolution of x, with zeros between its elements, with the mirrored weights.
+
+    Legal because each element adds the weights times itself to its window.
+    """
+    weight = _weight(f)
+    if "output_shape" in f.node.attributes:
+        return _OTHER_FORM
+    into, each, kernel = weight.first, weight.second, weight.kernel
+    group, count = f.attribute("group", 1), len(kernel)
+    strides, pads = f.attribute("strides", [1] * count), f.attribute("pads", [0] * 2 * count)
+    steps, more = f.attribute("dilations", [1] * count), f.attribute("output_padding", [0] * count)
+    for place, stride in enumerate(strides):
+        if stride > 1:
+            x = _spread(f, x, place + 2, stride)
+    reach = [(size - 1) * step for size, step in zip(kernel, steps, strict=True)]
+    begins = [reach[i] - pads[i] for i in range(count)]
+    ends = [reach[i] - pads[count + i] + more[i] - (strides[i] - 1) for i in range(count)]
+    part = _part(f, into, group)
+    mirror = list(range(3, 3 + count))
+    mirrored = f.Reshape(weight.value, _sizes(f, group, part, each, *kernel))
+    mirrored = f.Slice(mirrored, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
+    windows = _windows(f, x, kernel, [*begins, *ends], [1] * count)
+    return _contracted(f, windows, mirrored, (part, _times(f, each, group)), "cm", count)
+
+
+def _spread(f: NodeBuilder, x: Value, axis: int, stride: int) -> Value:
+    """Inserts stride - 1 zeros after each element along an axis."""
+    apart = f.Pad(f.Unsqueeze(x, [axis + 1]), [0, stride - 1], 0.0, [axis + 1])
+    before, after = f.Shape(x, end=axis), f.Shape(x, start=axis + 1)
+    return f.Reshape(apart, f.Concat(before, [-1], after, axis=0))
+
+
+@legalizes("AveragePool(x)", lacks=WIDE)
+def average_windows(f: NodeBuilder, x: Value) -> Result:
+    """AveragePool(x) → the sum over each window, divided by its size, or by its size without padding.
+
+    Legal because this is the definition.
+    """
+    kernel = f.attribute("kernel_shape")
+    pads = f.attribute("pads", [0] * 2 * len(kernel))
+    if f.attribute("ceil_mode", 0) or _has_auto_pad(f):
+        return _OTHER_FORM
+    inside = list(range(3, 2 * len(kernel) + 2, 2))
+    total = f.ReduceSum(_windows(f, x, kernel, pads), inside, keepdims=0)
+    if f.attribute("count_include_pad", 0) or not any(pads):
+        return f.Div(total, float(math.prod(kernel)))
+    sizes = f.Concat([1, 1], f.Shape(x, start=2), axis=0)
+    ones = f.Expand(1.0, sizes)
+    return f.Div(total, f.ReduceSum(_windows(f, ones, kernel, pads), inside, keepdims=0))
