@@ -327,7 +327,8 @@ class _Interpreter(torch.fx.Interpreter):
         """Runs a node; an item of a list that nothing uses may not exist."""
         if n.target is operator.getitem and not n.users:
             return None
-        result, captured = super().run_node(n), n.meta.get("val")
+        captured: Any = n.meta.get("val")
+        result = super().run_node(n)
         if n.op == "placeholder" and isinstance(captured, torch.Tensor):
             self._sizes.update(zip(map(_expression, captured.shape), result.shape, strict=True))
         elif n.target is aten.split.Tensor and len(captured) != len(result):

@@ -389,6 +389,7 @@ PATCHES = (
     Patch("torch:SymInt.__xor__", Added(_xor), _NO_OPERATOR, strict=False),
     Patch("torch:SymInt.__rxor__", Added(_xor), _NO_OPERATOR, strict=False),
     Patch("torch:SymInt.__invert__", Added(lambda n: -n - 1), _NO_OPERATOR, strict=False),  # in two's complement
+    Patch("torch:SymInt.exp", Added(dynamic_floats.FUNCTIONS["exp"]), "np.exp calls it.", strict=False),
     Patch("torch:SymInt.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("torch:SymFloat.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("builtins:len", InAllThreads(lambda _: _len_in(get_ident())), _CONSTANT, strict=False),

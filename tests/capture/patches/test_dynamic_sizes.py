@@ -65,6 +65,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "xor": lambda x: x.sum() * (x.shape[1] ^ 3) + (-5 ^ x.shape[2]) + (x.shape[1] ^ x.shape[2]),
     "invert": lambda x: x * ~x.shape[1],
     "numpy_sqrt": lambda x: x / np.sqrt(x.shape[2]) * np.sqrt(x.shape[1] / 2),
+    "numpy_exp": lambda x: x * np.exp(-x.shape[2]),
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
