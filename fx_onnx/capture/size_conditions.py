@@ -207,13 +207,34 @@ class SizeFacts:
         if condition.raises:
             yield from self._bounds(condition, points, kept)
             return
-        outcomes = [self._outcome(point) for point in self._tries(points, kept)]
+        tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
+        outcomes = {outcome for _, outcome in tried}
         if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
             yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
+        elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
+            yield self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
             yield replace(condition, kind="bound")
         elif condition.guard is not None:
             forget_guard(self._shape_env, condition.guard, is_disproved=True)
+
+    def _weakened(
+        self, condition: Condition, tried: Sequence[tuple[Sizes, Outcome]], kept: Sequence[Condition]
+    ) -> Condition:
+        """Returns the bound of which a guard is a part: two sizes compare so wherever the guard holds, and not else.
+
+        The guard of ``x[:, -n:].contiguous()`` is that the slice is shorter than x. The program is right for the whole
+        of x too, and the model raises where x is shorter than n.
+        """
+        for weaker in _comparisons(replace(condition, kind="bound")):
+            excluded = self._excluded(weaker)
+            if (
+                all(weaker.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
+                and not any(map(condition.holds, excluded))
+                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept))
+            ):
+                return weaker
+        return replace(condition, kind="bound")
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
@@ -353,6 +374,10 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
+        if len(symbols) == 2 and any(part in text for part in _OPERATORS):
+            excluded = self._excluded(condition)
+            equal = (each.expression for each in _comparisons(condition) if self._excluded(each) == excluded)
+            return expression_text(next(equal, expression), self.labels)
         is_short = condition.converts and len(text) <= _LONG
         if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
             return text
@@ -377,6 +402,12 @@ def excluded_size(condition: Condition) -> int | None:
         return None
     excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
     return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
+
+
+def _comparisons(condition: Condition) -> Iterator[Condition]:
+    """Yields conditions that one size is not less than another one."""
+    for first, second in itertools.permutations(condition.symbols, 2):
+        yield replace(condition, expression=first >= second)
 
 
 def _empty(leaf: torch.Tensor, shape: list[int]) -> torch.Tensor:

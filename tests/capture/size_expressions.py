@@ -624,6 +624,7 @@ FAMILIES = (
         lambda x, y, n, m: x[: n - m],
         lambda x, y, n, m: x[: min(n, m)] + y[: min(n, m)],
         lambda x, y, n, m: x[:m] + y,
+        lambda x, y, n, m: x.T[:, -m:].contiguous() + y.T,
         lambda x, y, n, m: x[:, None] + y,
         lambda x, y, n, m: x * max(n, m, 6),
         lambda x, y, n, m: x * min(n, m),
