@@ -71,7 +71,8 @@ class NodeBuilder:
             op_type: the operator.
             inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input.
             attributes: the attributes; None for one that the node does not get.
-            sizes: the shape of all outputs where the schema cannot infer it, as after a Reshape to computed sizes.
+            sizes: the shape of all outputs where the schema cannot infer it: after a Reshape or an Expand to sizes that
+                are computed.
             outputs: the number of outputs.
             domain: the domain of the operator, of which the model imports version 1; empty for ONNX's default domain.
                 Results of another domain have the builder's dtype.
