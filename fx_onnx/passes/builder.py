@@ -73,7 +73,8 @@ class NodeBuilder:
                 list for an input that is an attribute in the model's opset becomes this attribute, as the axes of a
                 Squeeze below opset 13.
             attributes: the attributes; None for one that the node does not get.
-            sizes: the shape of all outputs where the schema cannot infer it, as after a Reshape to computed sizes.
+            sizes: the shape of all outputs where the schema cannot infer it: after a Reshape or an Expand to sizes that
+                are computed.
             outputs: the number of outputs.
             domain: the domain of the operator, of which the model imports version 1; empty for ONNX's default domain.
                 Results of another domain have the builder's dtype.
