@@ -57,6 +57,14 @@ class OpsetStep:
                     found.setdefault(op_type, []).append(row)
         return found
 
+    @functools.cached_property
+    def _attempts(self) -> Mapping[str, Sequence[Callable[[ir.Node, Editor], bool]]]:
+        """What rewrites the nodes of each operator, in order."""
+        return {
+            op_type: [attempt.rewrite for row in rows for attempt in row.attempts(("", op_type))]
+            for op_type, rows in self.rows.items()
+        }
+
     def __call__(self, model: ir.Model) -> None:
         """Rewrites the model in place.
 
@@ -91,8 +99,9 @@ class OpsetStep:
         _drop_default_attributes(node, self.opset)
         rows, moved = self.rows.get(node.op_type, ()), moved_inputs(node.op_type, self.opset, self.opset + 1)
         try:
-            if any(row.rewrite(node, editor) for row in rows):
-                return
+            for attempt in self._attempts.get(node.op_type, ()):
+                if attempt(node, editor):
+                    return
             schema = operator_schema(node.op_type, self.opset)
             if moved and schema is not None:
                 _inputs_to_attributes(node, moved, schema)
