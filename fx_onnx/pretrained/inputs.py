@@ -107,6 +107,9 @@ def example_inputs(
             "or it has an encoder and a decoder; pass examples as inputs=, or choose a task of its parts.",
             id=MessageId.MODEL_SOURCE,
         )
+    if "input_ids" in given and "input_ids" not in parameters:  # a mask of texts is none of sounds
+        size = given["input_ids"].shape
+        given = {name: value for name, value in given.items() if value.shape != size}
     taken = {name for name in _INPUTS if name in parameters and name not in given}
     if "input_ids" not in parameters or "input_ids" in given:
         taken -= {"attention_mask", "token_type_ids"}  # of patches or samples, of which the examples have no padding

@@ -57,3 +57,15 @@ def test_given_inputs_are_preferred() -> None:
 def test_names_of_inputs_are_paths() -> None:
     x = torch.zeros(1)
     assert input_names({"a": x, "b": [{"key": x}, {"key": x}], "c": False}) == ["a", "b.0.key", "b.1.key"]
+
+
+def test_a_mask_of_texts_is_no_input_of_an_encoder_of_sounds() -> None:
+    config = transformers.WhisperConfig(
+        d_model=16, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=16, num_mel_bins=8,
+        max_source_positions=50, vocab_size=50, pad_token_id=0, eos_token_id=2, bos_token_id=1,
+        decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=16, decoder_start_token_id=1,
+    )  # fmt: skip
+    encoder = transformers.WhisperForConditionalGeneration(config).get_encoder()
+    texts = {name: torch.ones(2, 3, dtype=torch.int64) for name in ("input_ids", "attention_mask")}
+    kwargs, _ = example_inputs(encoder, {**texts, "input_features": torch.randn(2, 8, 100)})
+    assert list(kwargs) == ["input_features"]
