@@ -36,27 +36,6 @@ def _yolo(config: str, size: int = 320, **options: Any) -> Callable[[Path], None
     return run
 
 
-def _yolo_nms(config: str, size: int = 160, **options: Any) -> Callable[[Path], None]:
-    """Returns an export with the suppression of boxes, compared with the module that ultralytics exports."""
-
-    def run(folder: Path) -> None:
-        os.environ.setdefault("YOLO_CONFIG_DIR", str(folder))
-        from ultralytics import YOLO
-
-        torch.manual_seed(0)
-        yolo = YOLO(config)
-        settle(yolo.model, torch.rand(4, 3, size, size))
-        os.chdir(folder)
-        others = (
-            [(torch.rand(1, 3, size + 64, size - 32),)] if options.get("dynamic") else [(torch.rand(1, 3, size, size),)]
-        )
-        assert_exports_right(
-            lambda: yolo.export(format="onnx", imgsz=size, simplify=False, nms=True, conf=0.0001, **options), *others
-        )
-
-    return run
-
-
 for _config in ("yolo11n.yaml", "yolov8n.yaml", "yolov8n-seg.yaml", "yolo26n.yaml"):
     for _opset in (12, 18):
         call("ultralytics", f'YOLO("{_config}").export(opset={_opset})')(_yolo(_config, opset=_opset))
@@ -74,11 +53,6 @@ for _config in ("yolo11n-seg.yaml", "yolo11n-pose.yaml", "yolo11n-obb.yaml", "yo
     )
 for _opset in (9, 10, 11, 13, 14, 15, 16, 17):
     call("ultralytics", f'YOLO("yolo11n.yaml").export(opset={_opset})')(_yolo("yolo11n.yaml", 160, opset=_opset))
-for _config in ("yolo11n.yaml", "yolo11n-seg.yaml", "yolo11n-pose.yaml", "yolo11n-obb.yaml"):
-    call("ultralytics", f'YOLO("{_config}").export(opset=17, nms=True)')(_yolo_nms(_config, opset=17))
-call("ultralytics", 'YOLO("yolo11n.yaml").export(opset=12, nms=True, dynamic=True)')(
-    _yolo_nms("yolo11n.yaml", opset=12, dynamic=True)
-)
 call("ultralytics", 'YOLO("yolo26n.yaml").export(opset=12, end2end=False)')(
     _yolo("yolo26n.yaml", 160, opset=12, end2end=False)
 )
@@ -124,26 +98,17 @@ for _name, _options in _TIMM.items():
 # ---------------------------------------------------------------- kornia
 
 
-def _rt_detr(image_size: int | None, **options: Any) -> Callable[[Path], None]:
-    """Returns an export of an RT-DETR detector with its processing of images and boxes."""
+@call("kornia", "RTDETRDetectorBuilder.build(config).to_onnx(image_size=256)")
+def _rt_detr(folder: Path) -> None:
+    """An RT-DETR detector with its processing of images and boxes."""
+    from kornia.contrib.object_detection import RTDETRDetectorBuilder
+    from kornia.models.rt_detr.model import RTDETRConfig
 
-    def run(folder: Path) -> None:
-        from kornia.contrib.object_detection import RTDETRDetectorBuilder
-        from kornia.models.rt_detr.model import RTDETRConfig
-
-        torch.manual_seed(0)
-        config = RTDETRConfig("resnet18d", num_classes=5, input_size=256, head_num_queries=20)
-        detector = RTDETRDetectorBuilder.build(config=config, confidence_threshold=0.01, **options).eval()
-        image = (torch.rand(1, 3, image_size, image_size) if image_size else torch.rand(1, 3, 300, 200),)
-        assert_exports_right(lambda: detector.to_onnx(str(folder / "detector.onnx"), image_size=image_size), image)
-
-    return run
-
-
-call("kornia", "RTDETRDetectorBuilder.build(config).to_onnx(image_size=256)")(_rt_detr(256))
-call("kornia", "RTDETRDetectorBuilder.build(config, confidence_filtering=False).to_onnx(image_size=None)")(
-    _rt_detr(None, confidence_filtering=False)
-)
+    torch.manual_seed(0)
+    config = RTDETRConfig("resnet18d", num_classes=5, input_size=256, head_num_queries=20)
+    detector = RTDETRDetectorBuilder.build(config=config, confidence_threshold=0.01).eval()
+    image = (torch.rand(1, 3, 256, 256),)
+    assert_exports_right(lambda: detector.to_onnx(str(folder / "detector.onnx"), image_size=256), image)
 
 
 @call("kornia", "EdgeDetectorBuilder.build(pretrained=False).to_onnx(image_size=352)")
