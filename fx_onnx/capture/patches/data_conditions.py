@@ -88,6 +88,20 @@ def is_condition(error: Exception) -> bool:
     return not _CONVERSIONS.isdisjoint(called)
 
 
+# torch asks for these facts of each weight often, before the model runs. No mode changes them.
+_ATTRIBUTE = type(torch.Tensor.shape.__get__)
+_T = torch.Tensor
+_FACTS = frozenset({
+    _T.stride, _T.storage_offset, _T.size, _T.dim, _T.numel, _T.untyped_storage, _T.is_floating_point, _T.is_complex,
+    _T.is_contiguous, _T.is_inference, _T.is_conj, _T.is_neg, _T._is_view,
+})  # fmt: skip
+
+
+def asks_for_fact(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Returns whether a function of torch reads or sets an attribute of a tensor, or returns a fact of its layout."""
+    return type(func) is _ATTRIBUTE or (func in _FACTS and not args[1:])
+
+
 class Redirected(TorchFunctionMode):
     """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data."""
 
@@ -99,6 +113,8 @@ class Redirected(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function or its replacement."""
+        if not kwargs and asks_for_fact(func, args):
+            return func(*args)
         try:
             return self._replacements.get(func, func)(*args, **(kwargs or {}))
         except _UNDECIDED as error:

@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches import dynamic_floats
+from fx_onnx.capture.patches.data_conditions import asks_for_fact
 from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.capture.patches.tensor_numbers import remember_number
@@ -244,6 +245,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the function, or a function that computes the same of symbolic numbers."""
+        if not kwargs and asks_for_fact(func, args):
+            return func(*args)
         kwargs = kwargs or {}
         result = self._call(func, args, kwargs)
         remember_number(func, args, kwargs, result)

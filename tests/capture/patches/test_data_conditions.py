@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.capture.patches.data_conditions import asks_for_fact
 
 X = torch.tensor([0.5, 0.25, 2.0])
 
@@ -207,3 +208,18 @@ def test_the_forward_runs_as_before_in_eager() -> None:
         fx_onnx.export(model, (X,))
     with pytest.raises(AssertionError, match="negative"):
         model(-X)
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "asks"),
+    [
+        (Tensor.shape.__get__, (X,), True),
+        (Tensor.stride, (X,), True),
+        (Tensor.size, (X, 0), False),
+        (Tensor.__getitem__, (X, 0), False),
+        (Tensor.item, (X,), False),
+        (torch.sqrt, (X,), False),
+    ],
+)
+def test_facts_of_tensors_are_no_conditions(func: Callable[..., Any], args: tuple[Any, ...], asks: bool) -> None:
+    assert asks_for_fact(func, args) is asks
