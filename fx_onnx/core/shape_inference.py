@@ -85,8 +85,8 @@ def _infer(
         found = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, constants, opset_imports=[onnx.helper.make_opsetid(domain, opset)]
         )
-    except (onnx.shape_inference.InferenceError, RuntimeError):
-        return None  # the checker refuses the node, with a better message
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return None  # the checker refuses the node, with a better message, or a Cast comes before it
     return [_sizes_of(found.get(name)) for name in proto.output]
 
 

@@ -166,6 +166,9 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
             operands.pop()
             rest = name
     attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
+    for bound in (rest, *(each for _, each in attributes if isinstance(each, _BoundName))):
+        if bound in scope.where:
+            raise PatternError(f"{bound} is no value, so a condition of where cannot test it")
     patterns = tuple(_parse(each, scope) for each in operands)
     return _OperationPart(roots, patterns, rest, attributes, result, scope.shared)
 

@@ -23,6 +23,7 @@ CONSTANTS = "<int64[2] rows = {0, -1}, int64[1] one = {1}, int64[1] two = {2}, i
         ("y = ReduceSum<keepdims=0>(x, axis)", [[3]]),
         ("y, z = Split<axis=1, num_outputs=2>(x)", [["n", 2], ["n", 1]]),
         ("y = Unknown(x)", [None]),
+        ("y = IsNaN(one)", [None]),  # of int64
     ],
 )
 def test_shapes(text: str, shapes: list[list[int | str | None] | None]) -> None:

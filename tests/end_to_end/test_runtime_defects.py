@@ -59,7 +59,7 @@ DEFECTS = {
            y = Gather<axis=0>(x, r)""",
         {"x": X},
         lambda x: x[::-1],
-        "fx_onnx/passes/legalization/indices.py",
+        "fx_onnx/passes/legalization/ranges_and_slices.py",
     ),
     "a transposed matrix times a vector multiplies the wrong elements": Defect(
         "(float[N,4] x, float[N] v) => (float[4] y)",
@@ -76,7 +76,7 @@ DEFECTS = {
            y = MaxPool<kernel_shape=[6,6]>(q)""",
         {"x": IMAGE},
         lambda x: np.zeros((1, 1, 1, 1), np.float32),
-        "fx_onnx/passes/legalization/network_layers.py",
+        "fx_onnx/passes/legalization/pads.py",
     ),
     "an inner Dropout in training mode is removed": Defect(
         "(float[N] x) => (bool y)",
@@ -106,7 +106,7 @@ DEFECTS = {
         "y = Swish(x)",
         {"x": X[0]},
         lambda x: x / (1 + np.exp(-x)),
-        "fx_onnx/passes/legalization/elementwise.py",
+        "fx_onnx/passes/legalization/activations.py",
         opset=25,
     ),
     "ReduceSum keeps a negative axis of an empty tensor": Defect(

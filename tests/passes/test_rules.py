@@ -45,6 +45,8 @@ def test_a_rule_of_a_user(optimize: bool, opset: int) -> None:
         ([rule("Sigmod(x)")(lambda x: x)], "ONNX has no operator Sigmod"),
         ([rule("Sigmoid(x)")(lambda f, y: y)], "no pattern has the name y"),
         ([rule("Sigmoid(x)", where={"z": bool})(lambda x: x)], "no pattern has the name z"),
+        ([rule("Sum(*xs)", where={"xs": bool})(lambda xs: xs[0])], "xs is no value"),
+        ([rule("Elu(x, alpha=alpha)", where={"alpha": bool})(lambda x: x)], "alpha is no value"),
     ],
 )
 def test_rules_that_are_not_valid(rules: object, sentence: str) -> None:

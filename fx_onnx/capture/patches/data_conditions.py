@@ -89,8 +89,8 @@ def is_condition(error: Exception) -> bool:
 
 
 # torch asks for these facts of each weight often, before the model runs. No mode changes them.
-_ATTRIBUTE = type(torch.Tensor.shape.__get__)
-_T = torch.Tensor
+_T: Any = torch.Tensor
+_ATTRIBUTE = type(_T.shape.__get__)
 _FACTS = frozenset({
     _T.stride, _T.storage_offset, _T.size, _T.dim, _T.numel, _T.untyped_storage, _T.is_floating_point, _T.is_complex,
     _T.is_contiguous, _T.is_inference, _T.is_conj, _T.is_neg, _T._is_view,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
@@ -37,14 +35,14 @@ def compare_twice(f: NodeBuilder, node: ir.Node, a: Value, b: Value) -> Result:
     return f.Or(f.emit(node.op_type.removesuffix("OrEqual"), [a, b], {})[0], f.Equal(a, b))
 
 
-@legalizes("Equal(*operands)", until=10, where={"operands": lambda operands: _is_float(operands[0])})
-def equal_floats(f: NodeBuilder, operands: Sequence[Value]) -> Result:
+@legalizes("Equal(a, b)", until=10, where={"a": _is_float})
+def equal_floats(f: NodeBuilder, a: Value, b: Value) -> Result:
     """Equal(a, b) of floats → Not(Less(a, b) or Greater(a, b) or a is NaN or b is NaN).
 
     Legal because exactly one of four holds for two floats: less, equal, greater, or one is NaN.
     """
-    differs = f.Or(f.Less(*operands), f.Greater(*operands))
-    for value in dict.fromkeys(operands):
+    differs = f.Or(f.Less(a, b), f.Greater(a, b))
+    for value in dict.fromkeys((a, b)):
         known = constant_array(value)
         if known is None or np.isnan(known).any():
             differs = f.Or(differs, f.IsNaN(value))
