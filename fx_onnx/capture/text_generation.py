@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -27,6 +28,8 @@ _WITHOUT_PADDING = frozenset({"mamba", "falcon_mamba", "rwkv"})
 """Model types of transformers whose forward ignores a mask, or takes one of the new tokens only."""
 _CACHES = ("cache_params", "state", "past_key_values")
 """The parameters that take the past: of models without attention, of RWKV, and of all others."""
+_NEW_CACHE = "cache"
+"""The parameter from transformers 5.24 on. It takes the old name too, which the inputs of the program keep."""
 _SHORTEST = _SEQUENCE + _PAST + 1
 """The smallest size of a cache of a fixed size. A full one would make the size of the example static."""
 
@@ -86,7 +89,7 @@ def text_generation_arguments(
     if needs_positions and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = dict(shapes["input_ids"])
-    name = next(each for each in _CACHES if each in parameters)
+    name = next((each for each in _CACHES if each in parameters), "") or _old_name(model, ids[:, :_PAST])
     kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if name == "state":
@@ -160,7 +163,7 @@ def _parameters(model: Any, logits_to_keep: int) -> set[str]:
         ArgumentError: the model is no decoder of transformers, or computes all logits.
     """
     parameters = set(inspect.signature(model.forward).parameters) if isinstance(model, torch.nn.Module) else set()
-    takes_past = {"input_ids", "attention_mask"} <= parameters and parameters & set(_CACHES)
+    takes_past = {"input_ids", "attention_mask"} <= parameters and parameters & {*_CACHES, _NEW_CACHE}
     is_whole = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     if not takes_past or is_whole or not getattr(model, "can_generate", bool)():
         raise _refused(
@@ -219,7 +222,7 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
             "keeps the state of its layers without attention outside of its cache, so a program would not continue "
             "from it.",
         )
-    if getattr(result, name, None) is None:
+    if _returned(result, name) is None:
         advice = "; set config.is_decoder = True" if getattr(model.config, "is_decoder", None) is False else ""
         raise _refused(model, f"returns no cache{advice}.")
     return cache
@@ -238,7 +241,28 @@ def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, id
             raise
         result = model(input_ids=ids, use_cache=True)
         cache = None
-    return result, getattr(result, name, None) if cache is None else cache
+    return result, _returned(result, name) if cache is None else cache
+
+
+def _returned(result: Any, name: str) -> Any:
+    """Returns the cache in the results of a model; None if there is none."""
+    found = getattr(result, name, None)
+    return getattr(result, _NEW_CACHE, None) if found is None else found
+
+
+def _old_name(model: Any, ids: torch.Tensor) -> str:
+    """Returns the old name of a parameter ``cache``: that under which the model fills the cache that it is given."""
+    is_training = model.training
+    try:
+        for name in ("cache_params", "past_key_values"):
+            with torch.no_grad(), contextlib.suppress(Exception):  # the forward is the user's code
+                _, cache = _prefill(model.eval(), name, False, None, ids)
+                layers = [vars(each) for each in cache.layers]
+                if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(layers)):
+                    return name
+    finally:
+        model.train(is_training)
+    return "past_key_values"
 
 
 def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:

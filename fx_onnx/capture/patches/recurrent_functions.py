@@ -170,23 +170,27 @@ def _rwkv(
 
 def _lightning_attention(
     self: Any, hidden_states: Tensor, position_embeddings: Any, attention_mask: Tensor | None,
-    past_key_values: Any = None, **_: Any,
+    past_key_values: Any = None, cache: Any = None, **_: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Replaces ``MiniMaxLightningAttention.forward``, whose state decays by another constant for each head."""
+    """Replaces ``MiniMaxLightningAttention.forward``, whose state decays by another constant for each head.
+
+    The cache is ``cache`` from transformers 5.24 on, and ``past_key_values`` before.
+    """
+    cache = past_key_values if cache is None else cache
     batch, tokens, _hidden = hidden_states.shape
     dtype, heads, size = hidden_states.dtype, self.num_attention_heads, self.head_dim
     mixed = self.act_fn(self.qkv_proj(hidden_states))
     mixed = mixed if attention_mask is None else (mixed * attention_mask[:, :, None]).to(dtype)
     query, key, value = mixed.float().reshape(batch, tokens, heads, 3 * size).split(size, dim=3)
-    state = None if past_key_values is None else past_key_values.get_linear_cache(self.layer_idx)
+    state = None if cache is None else cache.get_linear_cache(self.layer_idx)
     state = value.new_zeros((batch, heads, size, size)) if state is None else state.float()
     decay = -self.slope_rate.float().reshape(1, 1, heads).expand(batch, tokens, heads)
     results, state = _operators.linear_attention(query, key, value, decay, None, state, 1.0)
     results = self.norm(results.reshape(batch, tokens, heads * size).to(dtype))
     results = self.out_proj(torch.sigmoid(self.output_gate(hidden_states)) * results)
     state = state.to(dtype)
-    if past_key_values is not None:
-        past_key_values.set_linear_cache(self.layer_idx, state)
+    if cache is not None:
+        cache.set_linear_cache(self.layer_idx, state)
     return results, state
 
 
