@@ -3,6 +3,7 @@
 The models have random weights, and are made without downloads in the environment of fx_onnx.
 """
 
+import argparse
 import json
 import tempfile
 import time
@@ -192,6 +193,14 @@ def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict
         if chosen.generates:
             return {"tokens": model.generate(**given, **_GENERATION)}
         return {key: value for key, value in model(**given).items() if isinstance(value, torch.Tensor)}
+
+
+def command_line(description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser of the options that all benchmarks of applications have."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
+    parser.add_argument("--only", nargs="+", help="names of cases or runs; the page does not change then")
+    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
+    return parser
 
 
 def outcomes(runs: Mapping[str, Callable[[Path], str]], kept: Path | None, seconds: float = 420) -> dict[str, str]:

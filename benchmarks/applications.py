@@ -8,7 +8,6 @@ table goes into docs/applications.md. Its last column has the client's own expor
 environment.
 """
 
-import argparse
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ import onnxruntime
 import torch
 
 import fx_onnx
-from benchmarks.application_models import CASES, Case, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_models import CASES, Case, command_line, inputs_of, outcomes, results_of, saved, write_table
 
 CLIENTS = {
     "": "ForFeatureExtraction",
@@ -107,10 +106,8 @@ def _has_class(chosen: Case) -> bool:
 
 def main() -> None:
     """Prints the outcomes, and writes them to the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
-    parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
-    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
     chosen = [each for each in CASES if (each.name in options.only if options.only else _has_class(each))]
     found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)

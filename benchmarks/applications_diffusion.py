@@ -6,7 +6,6 @@ It runs in an environment with fx_onnx and diffusers. PYTHON is the interpreter 
 diffusers that it takes. The table goes into docs/applications.md.
 """
 
-import argparse
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import transformers
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
-from benchmarks.application_models import outcomes, write_table
+from benchmarks.application_models import command_line, outcomes, write_table
 
 HEIGHT, WIDTH = 32, 48
 """Another size than that of the export."""
@@ -218,10 +217,8 @@ def run(chosen: Run, folder: Path, python: str) -> str:
 
 def main() -> None:
     """Prints the outcomes, and writes them to the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
-    parser.add_argument("--only", nargs="+", help="names of runs; the page does not change then")
-    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
     chosen = [each for each in RUNS if options.only is None or each.name in options.only]
     found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)

@@ -6,7 +6,6 @@ FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ign
 module in the same precision. The table goes into docs/applications.md.
 """
 
-import argparse
 import json
 import subprocess
 from functools import partial
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from benchmarks.application_models import Case, case, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_models import Case, case, command_line, inputs_of, outcomes, results_of, saved, write_table
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.inputs import processed
 from fx_onnx.pretrained.layouts import LAYOUTS
@@ -152,11 +151,9 @@ def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], st
 
 def main() -> None:
     """Prints the outcomes, and writes them to the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = command_line(__doc__)
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
-    parser.add_argument("--only", nargs="+", help="names of cases; the page does not change then")
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
-    parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
     pairs = [(name, precision) for name in options.only or NAMES for precision in options.precisions]
