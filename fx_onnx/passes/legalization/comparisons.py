@@ -68,7 +68,7 @@ def compare_halves(f: NodeBuilder, node: ir.Node, a: Value, b: Value) -> Result:
     return f.Or(compared(*highs), f.And(f.Equal(*highs), compared(*lows)))
 
 
-@legalizes("Less(a, b)", targets=("mnn",))
+@legalizes("Less(a, b)", targets=("mnn",), where={"a": _is_float})
 def legalize_less(f: NodeBuilder, a: Value, b: Value) -> Result:
     """Less(a, b) → Greater(b, a), for floats.
 
@@ -76,7 +76,7 @@ def legalize_less(f: NodeBuilder, a: Value, b: Value) -> Result:
     negative float32 numbers: ``-3.0 < -1.0`` is false, ``-1.0 < -2.5`` is true. Its Greater, LessOrEqual and
     GreaterOrEqual are right.
     """
-    return f.Greater(b, a) if a.dtype is not None and is_float(a.dtype) else None
+    return f.Greater(b, a)
 
 
 # ---------------------------------------------------------------- predicates
