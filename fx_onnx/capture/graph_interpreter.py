@@ -6,11 +6,10 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
 import torch
 
 from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import symbolic_expression
+from fx_onnx.core.symbolic_sizes import expression
 
 __all__ = ["GraphInterpreter"]
 
@@ -35,7 +34,7 @@ class GraphInterpreter(torch.fx.Interpreter):
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
         if n.op == "placeholder" and isinstance(captured, torch.Tensor):
-            self._sizes.update(zip(map(_expression, captured.shape), result.shape, strict=True))
+            self._sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
         elif n.target is aten.split.Tensor and len(captured) != len(result):
             return self._pieces(result, captured)
         elif not (self._is_empty or _fits(result, captured)):
@@ -44,7 +43,7 @@ class GraphInterpreter(torch.fx.Interpreter):
 
     def _pieces(self, pieces: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
         """Returns the tensors that the program cuts another one into; None for a wrong one, which no operator takes."""
-        shapes = [[int(_expression(size).xreplace(self._sizes)) for size in each.shape] for each in captured]
+        shapes = [[int(expression(size).xreplace(self._sizes)) for size in each.shape] for each in captured]
         if any(size < 0 for shape in shapes for size in shape):
             raise ValueError("a piece has a negative size")
         own = [*pieces, *[None] * len(shapes)]
@@ -52,14 +51,6 @@ class GraphInterpreter(torch.fx.Interpreter):
             piece if list(getattr(piece, "shape", ())) == shape else None
             for piece, shape in zip(own, shapes, strict=False)
         ]
-
-
-def _expression(size: Any) -> Any:
-    return (
-        symbolic_expression(size)
-        if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool))
-        else sympy.Integer(size)
-    )
 
 
 def _fits(result: Any, captured: Any) -> bool:

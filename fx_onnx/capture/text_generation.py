@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import itertools
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -194,12 +195,11 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
             the cache.
     """
     ids = _example_tokens(model.config, _PAST, tokens.device)
-    is_training = model.training
     try:
-        with torch.no_grad():
-            result, cache = _prefill(model.eval(), name, full_cache, max_length, ids)
-        linear = state_layers(cache)
-        unread = unread_states(model, name, cache, tokens) if linear else []
+        with _in_eval_mode(model):
+            result, cache = _prefill(model, name, full_cache, max_length, ids)
+            linear = state_layers(cache)
+            unread = unread_states(model, name, cache, tokens) if linear else []
         if tokens.shape[1] > 1 and scans_from_state(model.modules(), linear):
             unread = [each for each in unread if ".recurrent_states." not in each]
             for layer in linear:  # the model itself continues from zeros when it takes several tokens
@@ -208,8 +208,6 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
         raise _refused(model, f"does not run with a {kind}: {error}") from error
-    finally:
-        model.train(is_training)
     if unread:
         is_single = tokens.shape[1] == 1
         advice = "" if is_single else "; pass single_token=True and padding=False, so that the program takes one token"
@@ -228,6 +226,17 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     return cache
 
 
+@contextlib.contextmanager
+def _in_eval_mode(model: Any) -> Iterator[None]:
+    is_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(is_training)
+
+
+@torch.no_grad()
 def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, ids: torch.Tensor) -> tuple[Any, Any]:
     """Returns the results of a model for the first tokens, and the cache after them.
 
@@ -252,16 +261,12 @@ def _returned(result: Any, name: str) -> Any:
 
 def _old_name(model: Any, ids: torch.Tensor) -> str:
     """Returns the old name of a parameter ``cache``: that under which the model fills the cache that it is given."""
-    is_training = model.training
-    try:
-        for name in ("cache_params", "past_key_values"):
-            with torch.no_grad(), contextlib.suppress(Exception):  # the forward is the user's code
-                _, cache = _prefill(model.eval(), name, False, None, ids)
-                layers = [vars(each) for each in cache.layers]
-                if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(layers)):
-                    return name
-    finally:
-        model.train(is_training)
+    for name in ("cache_params", "past_key_values"):
+        with contextlib.suppress(Exception), _in_eval_mode(model):  # the forward is the user's code
+            _, cache = _prefill(model, name, False, None, ids)
+            layers = [vars(each) for each in cache.layers]
+            if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(layers)):
+                return name
     return "past_key_values"
 
 
