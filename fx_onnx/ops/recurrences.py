@@ -34,8 +34,8 @@ def linear_attention(
     groups = op.sizes(key)[2]
     by_channel = op.rank(decay) == 4
     largest = _CHANNEL_CHUNK if by_channel else _CHUNK
-    count = _at_least_1(-(-tokens // largest))
-    size = _at_least_1(-(-tokens // count))
+    count = _at_least_1((tokens + largest - 1) // largest)
+    size = _at_least_1((tokens + count - 1) // count)
     decay = decay if by_channel else op.unsqueeze(decay, 3)
     query = query if scale == 1 else op.with_sizes(op.Mul(query, scale), op.sizes(query))
     given = [query, key, value, decay, *(() if beta is None else (op.unsqueeze(beta, 3),))]
@@ -84,7 +84,9 @@ def _within_chunks(op: Emitter, chunks: Sequence[Value], levels: Value, by_chann
     rank = 5 if by_channel else 6
     total = op.CumSum(decay, -2)
     whole = op.ReduceSum(decay, [-2])
-    growth, is_past = op.Exp(total), op.Greater(levels, -2)
+    growth, is_past, is_later, steps = op.Exp(total), op.Greater(levels, -2), op.Greater(levels, -1), decay
+    if by_channel:
+        is_past, is_later, steps = op.Unsqueeze(is_past, [-1]), op.Unsqueeze(is_later, [-1]), op.Unsqueeze(decay, [-2])
 
     def scores(rows: Value) -> Value:
         """Returns the products of rows with the keys up to the row, which decay from the key to the row."""
@@ -93,12 +95,10 @@ def _within_chunks(op: Emitter, chunks: Sequence[Value], levels: Value, by_chann
         products = op.MatMul(op.Mul(op.Unsqueeze(key, [-3]), pairs), op.Unsqueeze(rows, [-1]))
         return op.Squeeze(products, [-1])
 
-    if by_channel:
-        difference, is_past = op.Sub(op.Unsqueeze(total, [-2]), op.Unsqueeze(total, [-3])), op.Unsqueeze(is_past, [-1])
-    else:
-        difference = op.Sub(total, _transposed(op, total, rank))
-    pairs = op.Exp(op.Where(is_past, difference, -math.inf))
-    leaving = op.Mul(key, op.Exp(op.Sub(whole, total)))
+    # Differences of the totals would lose the digits of small decays after a large one.
+    between = op.CumSum(op.Where(is_later, steps, 0.0), -3 if by_channel else -2)
+    pairs = op.Exp(op.Where(is_past, between, -math.inf))
+    leaving = op.Mul(key, op.Exp(op.CumSum(decay, -2, exclusive=1, reverse=1)))
     parts = [op.Mul(query, growth), scores(query), _transposed(op, leaving, rank), _transposed(op, op.Exp(whole), rank)]
     if not beta:
         return [*parts, value]

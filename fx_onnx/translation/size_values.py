@@ -155,7 +155,7 @@ def _lower_bound(expr: sympy.Basic) -> int | None:
     if expr.is_Integer:
         return int(expr)
     if expr.is_nonnegative:
-        return 0
+        return int(bool(expr.is_positive))
     if expr.is_Add:
         bounds = [_lower_bound(part) for part in expr.args]
         return None if None in bounds else sum(each for each in bounds if each is not None)
@@ -238,7 +238,7 @@ class _ExpressionEmitter:
             steps = -least // int(b) + (-least % int(b) > 0)
             return op.Sub(op.Div(op.Add(numerator, [steps * int(b)]), denominator), [steps])
         quotient = op.Div(numerator, denominator)
-        if a.is_nonnegative and b.is_nonnegative:
+        if least is not None and least >= 0 and b.is_nonnegative:
             return quotient
         remainder = op.Sub(numerator, op.Mul(quotient, denominator))
         different_sign = op.Xor(op.Less(remainder, [0]), op.Less(denominator, [0]))

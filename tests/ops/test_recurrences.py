@@ -56,6 +56,13 @@ def test_linear_attention_of_a_static_length(tokens: int) -> None:
     assert_close(program(*example), module(*example), 1e-5)
 
 
+@pytest.mark.parametrize("by_channel", [True, False], ids=["channels", "heads"])
+def test_decays_after_a_large_one_keep_their_digits(by_channel: bool) -> None:
+    module, (query, key, value, decay, *rest) = Call(OPERATORS.linear_attention, 1.0), attention(40, by_channel, True)
+    example = query, key, value, torch.where(decay < -2.5, -1000.0, 0.01 * decay), *rest
+    assert_close(fx_onnx.export(module.eval(), example)(*example), module(*example), 1e-5)
+
+
 def test_a_linear_attention_is_one_scan() -> None:
     program = fx_onnx.export(Call(OPERATORS.linear_attention, 0.5).eval(), attention(300, False, True))
     operators = [node.op_type for node in program.model.graph.all_nodes()]
