@@ -55,7 +55,8 @@ def main() -> None:
 
     For each prompt, it has the largest difference of all steps from transformers in the same steps, then that from
     transformers on the whole text, and in brackets that of transformers' steps from the whole text. All are relative
-    to the largest logit. If transformers differs from itself by more than ``TIE``, other tokens are drawn, at most
+    to the largest logit. Then come the differences of the program and, in brackets, of transformers from float64. If
+    transformers differs from itself by more than ``TIE``, other tokens are drawn, at most
     four times.
     """
     warnings.simplefilter("ignore")
@@ -81,7 +82,7 @@ def _compare(model_type: str) -> list[str]:
     for name, batch, padding in (("1", 1, 0), ("2", 2, 0), ("2, padded", 2, 3)):
         lengths = [each for each in LENGTHS if each > padding] if has_mask or not padding else []
         found += [f"batch {name}: {length}: {steps.differences(batch, length, padding)}" for length in lengths]
-    return [*found, f"zeroed state: {steps.without_state():.0e}"]
+    return [*found, f"from float64: {steps.from_double()}", f"zeroed state: {steps.without_state():.0e}"]
 
 
 class Steps:
@@ -109,6 +110,19 @@ class Steps:
             if own < TIE:
                 break
         return f"{_difference(logits, steps, mask):.0e} {_difference(logits, whole, mask):.0e} ({own:.0e})"
+
+    @torch.no_grad()
+    def from_double(self) -> str:
+        """Returns the differences of the program and of transformers from float64, for two prompts of 1,000 tokens."""
+        double = copy.deepcopy(self.model).double()
+        double.set_experts_implementation("eager")
+        torch.manual_seed(0)
+        ids = torch.randint(3, 99, (2, 1006))
+        mask = torch.ones_like(ids)
+        given = self._given(mask, 0, ids.shape[1])
+        truth, whole = (model(input_ids=ids, **given).logits for model in (double, self.model))
+        program = self.of_program(ids, mask, 1000)
+        return f"{_difference(program, truth, mask):.0e} ({_difference(whole, truth, mask):.0e})"
 
     @torch.no_grad()
     def without_state(self) -> float:

@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 from fx_onnx.aten.fx_nodes import region_body
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.operators import aten
+from fx_onnx.core.symbolic_sizes import static
 from fx_onnx.core.torch_private import OpOverload, storage_id
 
 
@@ -89,7 +90,7 @@ class AliasTracker:
                 continue  # new tensors, as topk returns: the getitem that takes one out owns it
             self.refresh(node)
             owned = self._storage(storage)
-            if owned.owner is None:
+            if owned.owner is None or is_resize_of_nothing(node):
                 owned.owner = node
             elif owned.owner is not node:
                 if base is None:
@@ -186,6 +187,16 @@ def _storage_ids(node: Node) -> set[int]:
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
     return {storage_id(item) for item in values if isinstance(item, torch.Tensor)}
+
+
+RESIZES = frozenset({aten.resize_.default, aten.resize_as_.default})
+
+
+def is_resize_of_nothing(node: Node) -> bool:
+    """Returns whether a call gives sizes to a tensor without elements, so that nothing else has its elements."""
+    if node.target not in RESIZES or not isinstance(node.args[0], Node):
+        return False
+    return static(node.args[0].meta["val"].numel()) == 0
 
 
 def _input_on(storage: int, node: Node) -> Node | None:

@@ -15,10 +15,12 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.alias_analysis import (
+    RESIZES,
     AliasTracker,
     check_data_assignment,
     find_functional_variant,
     functional_variant,
+    is_resize_of_nothing,
     is_write,
     written_arguments,
 )
@@ -187,9 +189,8 @@ class _Rewriter:
         """Returns a copy of a call; an in-place change of the shape, such as squeeze_, becomes a view."""
         new = self.new.node_copy(node, self._read)
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-            if node.target in RESIZES and (view := resized_view(node)) is not None:
-                new.target, new.kwargs = view[0], {}
-                new.args = (new.args[0], *map_aggregate(view[1], self._argument))
+            if node.target in RESIZES and (call := resize_call(node)) is not None:
+                new.target, new.args, new.kwargs = call[0], map_aggregate(call[1], self._argument), call[2]
             else:
                 new.target = functional_variant(node.target)
         return new
@@ -349,14 +350,13 @@ def _results_not_written(node: Node) -> list[Any]:
 # ``resize_`` and ``resize_as_`` change the shape of a tensor and keep its memory. ATen does not define the elements of
 # a larger result. Those of a tensor that is not contiguous depend on its memory, which ONNX does not have.
 
-RESIZES = frozenset({aten.resize_.default, aten.resize_as_.default})
 
+def resize_call(node: Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
+    """Returns the functional call that a ``resize_`` or ``resize_as_`` is: its operator and arguments.
 
-def resized_view(node: Node) -> tuple[OpOverload, tuple[Any, ...]] | None:
-    """Returns the view that a call of ``resize_`` or ``resize_as_`` takes, and its arguments after the tensor.
-
-    Returns None if the result may have elements that the tensor does not have, if the tensor is not contiguous, or if
-    it is an input or a buffer, whose new shape the caller would see.
+    It is a view, or, for a tensor without elements, a new tensor, as in ``x.new().resize_(4, 6).fill_(0)``. Returns
+    None if the result may have other elements that the tensor does not have, if the tensor is not contiguous, or if it
+    is an input or a buffer, whose new shape the caller would see.
     """
     tensor, sizes = node.args[:2]
     if not isinstance(tensor, Node) or tensor.op != "call_function":
@@ -365,8 +365,12 @@ def resized_view(node: Node) -> tuple[OpOverload, tuple[Any, ...]] | None:
     if node.kwargs.get("memory_format") not in (None, torch.contiguous_format) or not old.is_contiguous():
         return None
     if same_size(old.numel(), new.numel()):
-        return (aten.view_as if isinstance(sizes, Node) else aten.view).default, (sizes,)
+        return (aten.view_as if isinstance(sizes, Node) else aten.view).default, (tensor, sizes), {}
+    if is_resize_of_nothing(node):
+        is_like = isinstance(sizes, Node)
+        target, args = (aten.empty_like, (sizes,)) if is_like else (aten.new_empty, (tensor, sizes))
+        return target.default, args, {"dtype": old.dtype}
     before, after = static(old.numel()), [static(size) for size in new.shape]
     if not all(isinstance(each, int) for each in (before, *after)) or new.numel() > before:
         return None
-    return aten.as_strided.default, (after, [static(stride) for stride in new.stride()])
+    return aten.as_strided.default, (tensor, after, [static(stride) for stride in new.stride()]), {}

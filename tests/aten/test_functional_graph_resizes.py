@@ -53,9 +53,36 @@ def squeezed_then_written_through_another_view(x: Tensor) -> Tensor:
     return y
 
 
+def from_nothing(x: Tensor) -> Tensor:
+    y = x.data.new()
+    y.resize_(x.shape[0], 3).fill_(2)
+    y[0] = 5
+    return y + x[:, :3]
+
+
+def from_nothing_like(x: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.int64).resize_as_(x).fill_(3) * x
+
+
+def result_into_nothing(x: Tensor) -> Tensor:
+    y = torch.empty(0)
+    torch.add(x, 1, out=y.resize_(x.shape))
+    return y * x
+
+
 @pytest.mark.parametrize(
     "function",
-    [as_many, fewer, like, written_later, written_through_another_view, squeezed_then_written_through_another_view],
+    [
+        from_nothing,
+        from_nothing_like,
+        result_into_nothing,
+        as_many,
+        fewer,
+        like,
+        written_later,
+        written_through_another_view,
+        squeezed_then_written_through_another_view,
+    ],
 )
 def test_views(function: Callable[..., Any]) -> None:
     program = check(FunctionModule(function), X)
@@ -63,8 +90,9 @@ def test_views(function: Callable[..., Any]) -> None:
     assert not [target for target in targets if target._schema.is_mutable or "resize" in str(target)]
 
 
-def test_dynamic_sizes() -> None:
-    module = FunctionModule(lambda x: x.clone().resize_(x.shape[1], x.shape[0])).eval()
+@pytest.mark.parametrize("function", [lambda x: x.clone().resize_(x.shape[1], x.shape[0]), from_nothing])
+def test_dynamic_sizes(function: Callable[..., Any]) -> None:
+    module = FunctionModule(function).eval()
     program = fx_onnx.export(module, (X,), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},))
     for x in (X, torch.randn(2, 9)):
         assert torch.equal(program(x)[0], module(x))
