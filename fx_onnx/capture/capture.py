@@ -316,6 +316,7 @@ def _export(
             example.kwargs,
             request.inputs,
             caller_autocast,
+            record.mode,
             float_leaves=request.float_leaves,
             register_outputs=register_outputs,
             strict=strict,

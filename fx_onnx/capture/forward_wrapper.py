@@ -32,6 +32,7 @@ def wrap_forward(
     kwargs: dict[str, Any],
     inputs: Sequence[TensorRequest],
     caller_autocast: Callable[[], AbstractContextManager[Any]],
+    mode: AbstractContextManager[Any],
     *,
     float_leaves: Sequence[int] = (),
     register_outputs: bool,
@@ -39,6 +40,7 @@ def wrap_forward(
 ) -> Iterator[None]:
     """Replaces the forward of ``model`` within the context, if at least one of these is needed.
 
+    - The forward runs in a mode, which torch's own code around the forward does without.
     - The arguments of ``**kwargs`` become parameters with their own names. torch.export checks dynamic shapes against
       ``kwargs`` as one argument but then reads them by keyword, so it accepts no form of them for ``**kwargs``.
     - Dims with the same name become one dim.
@@ -57,6 +59,7 @@ def wrap_forward(
         kwargs: The example keyword arguments.
         inputs: What was requested of each tensor among the arguments.
         caller_autocast: A function that returns a context in which autocast is as in the caller's code.
+        mode: The mode, which the context enters each time.
         float_leaves: The places of dynamic floats among the leaves of ``(args, kwargs)``.
         register_outputs: Whether to register the dataclasses and caches that the forward returns.
         strict: Whether torch.export traces in strict mode.
@@ -83,7 +86,7 @@ def wrap_forward(
             leaves = [leaf.item() if place in float_leaves else leaf for place, leaf in enumerate(leaves)]
             args, kwargs = pytree.tree_unflatten(leaves, tree)
         buffers = [] if strict else list(_buffers(model))
-        with caller_autocast():
+        with caller_autocast(), mode:
             result = forward(*args, **kwargs)
         if register_outputs:
             pytrees.register(result)

@@ -33,7 +33,7 @@ def test_the_forward_is_restored_after_an_error():
     own = vars(model)["forward"] = model.forward
     with (
         pytest.raises(ZeroDivisionError),
-        wrap_forward(model, {}, (), nullcontext, register_outputs=True, strict=True),
+        wrap_forward(model, {}, (), nullcontext, nullcontext(), register_outputs=True, strict=True),
     ):
         assert vars(model)["forward"] is not own
         raise ZeroDivisionError
@@ -42,5 +42,5 @@ def test_the_forward_is_restored_after_an_error():
 
 def test_a_forward_that_needs_nothing_is_not_wrapped():
     model = Function(torch.relu)
-    with wrap_forward(model, {}, (), nullcontext, register_outputs=False, strict=True):
+    with wrap_forward(model, {}, (), nullcontext, nullcontext(), register_outputs=False, strict=True):
         assert "forward" not in vars(model)

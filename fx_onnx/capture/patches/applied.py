@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from fx_onnx.capture.patches.patching import Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.python_state import ChangedValue, record_changed_values
 from fx_onnx.core.threads import is_current
+from fx_onnx.core.torch_private import list_python_builtins
 
 __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 
@@ -70,10 +71,12 @@ class TraceRecord:
     """What a trace shows besides its graph. Strict mode shows none of it.
 
     Attributes:
+        mode: The mode in which the forward runs.
         conditions: What happened to the conditions on data.
         changed_values: The values of Python that the forward changed.
     """
 
+    mode: AbstractContextManager[Any] = field(default_factory=nullcontext)
     conditions: ConditionsOnData = field(default_factory=ConditionsOnData)
     changed_values: Sequence[ChangedValue] = ()
 
@@ -87,7 +90,12 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         strict: Whether torch.export traces in strict mode. It traces the bytecode of replacements too, so only those
             that act around the trace, or that dynamo can trace, apply there.
         changes: What the trace does differently from the first one.
+
+    Raises:
+        CaptureError: The forward has written to a view that has no form as a view.
     """
+    if not strict:
+        list_python_builtins()
     for function in (export_flag.is_in_onnx_export, is_current):  # dynamo, which this loads, cannot trace into them
         torch.compiler.assume_constant_result(function)
     modules = tuple(model.modules())
@@ -99,7 +107,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     with ExitStack() as stack:
         enter = stack.enter_context
         enter(apply_patches(patches))
-        enter(dynamic_sizes.keep_sizes_symbolic(strict))
+        enter(dynamic_sizes.replace_kernels())
         enter(refuse_gradients_of_weights(model))
         if changes.with_backward:
             enter(record_backward())
@@ -108,5 +116,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         if strict:
             yield TraceRecord()
             return
-        conditions = enter(watch_conditions(changes.without_checks, _REDIRECTED))
-        yield TraceRecord(conditions, enter(record_changed_values(model)))
+        mode = dynamic_sizes.TraceMode(_REDIRECTED)
+        conditions = enter(watch_conditions(changes.without_checks, mode.errors))
+        yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
+        mode.refuse_lost_writes()

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
+from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.core import threads
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
@@ -103,11 +104,16 @@ def asks_for_fact(func: Callable[..., Any], args: tuple[Any, ...]) -> bool:
 
 
 class Redirected(TorchFunctionMode):
-    """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data."""
+    """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data.
 
-    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception] | None = None) -> None:
+    Attributes:
+        errors: The errors that torch raised, in order.
+    """
+
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
-        self._replacements, self._errors = replacements, [] if errors is None else errors
+        self._replacements = replacements
+        self.errors: list[Exception] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -115,24 +121,30 @@ class Redirected(TorchFunctionMode):
         """Calls the function or its replacement."""
         if not kwargs and asks_for_fact(func, args):
             return func(*args)
+        kwargs = kwargs or {}
+        called = self._replacements.get(func) or self._replaced(func, args, kwargs)
         try:
-            return self._replacements.get(func, func)(*args, **(kwargs or {}))
+            result = called(*args, **kwargs)
         except _UNDECIDED as error:
-            self._errors.append(error)
+            self.errors.append(error)
             raise
+        remember_number(func, args, kwargs, result)
+        return result
+
+    def _replaced(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """Returns what a call without a replacement in the table calls: the function itself."""
+        return func
 
 
 @contextmanager
-def watch_conditions(
-    leave_out_checks: bool, replacements: Mapping[Any, Callable[..., Any]]
-) -> Iterator[ConditionsOnData]:
+def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterator[ConditionsOnData]:
     """Yields what happens to the conditions on data within the context; leaves out checks if requested.
 
     Args:
         leave_out_checks: Whether to leave out checks.
-        replacements: The functions of torch that are replaced within the context, and their replacements.
+        errors: The list of the errors of functions of torch, to which those of conditions are added.
     """
-    found = ConditionsOnData()
+    found = ConditionsOnData(errors=errors)
 
     def keep(make: Callable[..., Exception]) -> Callable[..., Exception]:
         def make_and_keep(*args: Any, **kwargs: Any) -> Exception:
@@ -147,7 +159,6 @@ def watch_conditions(
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
-        stack.enter_context(Redirected(replacements, found.errors))
         yield found
 
 

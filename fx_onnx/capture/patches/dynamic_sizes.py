@@ -10,7 +10,7 @@ There are two causes:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
@@ -18,13 +18,11 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches import dynamic_floats
-from fx_onnx.capture.patches.data_conditions import asks_for_fact
+from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
-from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.operators import aten
 from fx_onnx.core.source_lines import is_internal, line_text
@@ -34,7 +32,6 @@ from fx_onnx.core.torch_private import (
     compiled_kernel,
     free_unbacked_symbols,
     kernel_keys,
-    list_python_builtins,
     python_kernels,
     pytree,
     replaced_kernels,
@@ -42,36 +39,15 @@ from fx_onnx.core.torch_private import (
 )
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
-__all__ = ["PATCHES", "empty_recurrence_results", "keep_sizes_symbolic"]
-
-
-@contextmanager
-def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
-    """Keeps symbolic sizes symbolic within the context, where torch itself would specialize them.
-
-    Args:
-        strict: Whether torch.export traces in strict mode, which traces Python's own functions without replacements.
-
-    Raises:
-        CaptureError: the model writes to a view that has no form as a view.
-    """
-    if strict:
-        with _replace_kernels():
-            yield
-        return
-    list_python_builtins()
-    mode = _SymbolicSizesMode()
-    with _replace_kernels(), mode:
-        yield
-    mode.refuse_lost_writes()
+__all__ = ["PATCHES", "TraceMode", "empty_recurrence_results", "replace_kernels"]
 
 
 # --- kernels that only compute shapes ---------------------------------------------------------------------------------
 
 
 @contextmanager
-def _replace_kernels() -> Iterator[None]:
-    """Gives a few operators kernels that compute only the shapes of their results.
+def replace_kernels() -> Iterator[None]:
+    """Gives a few operators kernels that compute only the shapes of their results within the context.
 
     torch.export keeps an RNN, LSTM or GRU as one operator, but it finds the shapes by unrolling it, which specializes
     the sequence length. Pooling in one dimension, ``fill_diagonal_``, ``take_along_dim`` and ``tensor_split``
@@ -224,8 +200,8 @@ def _kinds(values: Iterable[Any]) -> tuple[Any, ...]:
     )
 
 
-class _SymbolicSizesMode(TorchFunctionMode):
-    """Redirects calls that have symbolic numbers to functions that accept them.
+class TraceMode(Redirected):
+    """Redirects calls of the forward that have symbolic numbers to functions that accept them.
 
     torch's argument parser makes a constant of a symbolic number where the operator's schema declares a plain one. Such
     a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example. Where the
@@ -235,41 +211,29 @@ class _SymbolicSizesMode(TorchFunctionMode):
     an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__({**_REPLACED, **replacements})
         self.running: set[Any] = set()  # the forms that are computed now: they may call their function
         self._known: dict[Any, dict[Any, Any]] = {}  # the form of each redirected function by the place of its call
         self._copies: list[tuple[Any, str, torch.Tensor, int]] = []  # views that are copies, and what they would view
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Calls the function, or a function that computes the same of symbolic numbers."""
-        if not kwargs and asks_for_fact(func, args):
-            return func(*args)
-        kwargs = kwargs or {}
-        result = self._call(func, args, kwargs)
-        remember_number(func, args, kwargs, result)
-        return result
-
-    def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replaced(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """Returns the function, or one that computes the same of symbolic numbers."""
         if func in _INDEXING:
-            if not kwargs and _is_0d_mask(args[1]):
-                return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
-        elif func in _SQUEEZES:
-            return _squeeze(func, *args, **kwargs)
-        elif func in _REPLACED:
-            return _REPLACED[func](*args, **kwargs)
-        elif (name := getattr(func, "__name__", "")).startswith(_SHAPE):  # an operator that reads memory
-            return self._redirect(torch.as_tensor, (list((*args, *kwargs.values())[0].shape),), {"dtype": torch.int64})
-        elif name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
-            with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
-                return self._redirect(func, args, kwargs)
-        elif func in self._known or _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
-            return self._redirect(func, args, kwargs)
-        return func(*args, **kwargs)
+            return partial(_index_with_new_axis, func) if _is_0d_mask(args[1]) else func
+        name = getattr(func, "__name__", "")
+        if name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
+            return sdpa_kernel(SDPBackend.MATH)(partial(self._redirect, func))  # the fused ones compare sizes with 1
+        if func in self._known or _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
+            return partial(self._redirect, func)
+        if name.startswith(_SHAPE):  # an operator that reads memory
+            return self._shape_as_tensor
+        return func
 
-    def _redirect(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _shape_as_tensor(self, input: torch.Tensor) -> Any:
+        return self._redirect(torch.as_tensor, list(input.shape), dtype=torch.int64)
+
+    def _redirect(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls the form of a function that takes symbolic numbers, if it has one."""
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
@@ -335,6 +299,10 @@ def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Te
     return self.random_(to - low, **kwargs).add_(low)
 
 
+def _index_with_new_axis(function: Callable[..., Any], input: torch.Tensor, mask: torch.Tensor, *value: Any) -> Any:
+    return function(input.unsqueeze(0), mask.reshape(1), *value)
+
+
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
@@ -355,8 +323,11 @@ _SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 _SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
 _SHAPE = "_shape_as_tensor"
 _ATTENTION = "scaled_dot_product_attention"
-_SQUEEZES = (torch.squeeze, torch.Tensor.squeeze)
-_REPLACED = {**WITHOUT_VALUES, torch.Tensor.random_: _random_}
+_REPLACED: Mapping[Any, Callable[..., Any]] = {
+    **WITHOUT_VALUES,
+    torch.Tensor.random_: _random_,
+    **{each: partial(_squeeze, each) for each in (torch.squeeze, torch.Tensor.squeeze)},
+}
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
