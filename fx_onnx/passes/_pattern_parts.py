@@ -163,6 +163,8 @@ def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
         holds = pattern.holds
         if pattern.name is None:
             return lambda value: value is None
+        if pattern.optional:
+            return None if holds is None else lambda value: value is None or holds(value)
         return lambda value: value is not None and (holds is None or holds(value))
     if pattern.is_constant:
         return _may_be_constant
@@ -203,19 +205,20 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
 
     Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
     """
-    key = next(_keys)
     named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
     names = [*names, *(name for place in named for name in patterns[place].own_names())]
-    for place, pattern in reversed([*enumerate(patterns)]):
-        if not _is_plain(pattern):
-            then = _operand(key, place, pattern.step(then))
+    key = next(_keys)
+    inner = [place for place, each in enumerate(patterns) if not _is_plain(each)]
+    for place in reversed(inner):
+        then = _operand(key, place, patterns[place].step(then))
 
     def match_operands(
         values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
     ) -> bool:
-        match.bound[key] = values
+        if inner:
+            match.bound[key] = values
         match.visited.append((nodes, shared))
-        if match.bind(names, [*more, *[values[place] for place in named]], then):
+        if match.bind(names, [*more, *[values[place] for place in named]], then) if names else then(match):
             return True
         match.visited.pop()
         return False
@@ -229,30 +232,40 @@ def _operand(key: int, place: int, step: _Step) -> _Then:
 
 @dataclass(frozen=True)
 class _ValuePart(Pattern):
-    """Any value, a constant of one kind, or an absent input."""
+    """Any value, a constant of one kind, or an absent input.
+
+    Attributes:
+        name: the name to bind; None for an absent input.
+        read: returns the constant of a value; None for values of all kinds.
+        holds: the condition on the value or the constant.
+        optional: whether an absent input matches too, as None.
+    """
 
     name: str | None
     read: Callable[[ir.Value | None], Any] | None = None
     holds: Callable[[ir.Value], bool] | None = None
+    optional: bool = False
     roots = ()
 
     @property
     def is_constant(self) -> bool:  # type: ignore[override]
-        return self.read is not None
+        return self.read is not None and not self.optional
 
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
 
     def step(self, then: _Then) -> _Step:
-        name, read, holds = self.name, self.read, self.holds
+        name, read, holds, optional = self.name, self.read, self.holds, self.optional
         if name is None:
             return lambda value, match: value is None and then(match)
         if name == "_":
-            return lambda value, match: value is not None and then(match)
+            return lambda value, match: (optional or value is not None) and then(match)
 
         def step(value: ir.Value | None, match: Match) -> bool:
             found = value if read is None else read(value)
-            return found is not None and (holds is None or holds(found)) and match.bind((name,), (found,), then)
+            if found is None:
+                return optional and value is None and match.bind((name,), (None,), then)
+            return (holds is None or holds(found)) and match.bind((name,), (found,), then)
 
         return step
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -94,7 +95,10 @@ def _parse(part: ast.expr, scope: _Scope) -> Pattern:
         case ast.UnaryOp(ast.USub(), operand):
             found = _OperationPart((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            found = _AlternativesPart((_parse(first, scope), _parse(second, scope)))
+            choices = _parse(first, scope), _parse(second, scope)
+            found = _AlternativesPart(choices)
+            if isinstance(choices[0], _ValuePart) and choices[1] == _ValuePart(None):
+                found = replace(choices[0], optional=True)
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, scope), _parse(right, scope)
             found = _parse_product(part, scope) or _OperationPart(
