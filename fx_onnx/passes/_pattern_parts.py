@@ -328,6 +328,7 @@ class _OperationPart(Pattern):
         roots: its domain and type, or those that it may have.
         operands: the patterns of its inputs.
         rest: the name of the tuple of all further inputs; None if there are none.
+        anywhere: whether the one operand may stand at any place.
         attributes: the wanted value, or the name to bind, as a ``_BoundName``.
         result: which of its results.
         shared: whether nodes outside of the match may read it.
@@ -336,6 +337,7 @@ class _OperationPart(Pattern):
     roots: Operators
     operands: tuple[Pattern, ...]
     rest: str | None = None
+    anywhere: bool = False
     attributes: tuple[tuple[str, Any], ...] = ()
     result: int = 0
     shared: bool = False
@@ -360,7 +362,7 @@ class _OperationPart(Pattern):
         return step
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
-        count, rest = len(self.operands), self.rest
+        count, rest, anywhere = len(self.operands), self.rest, self.anywhere
         wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _BoundName)]
         bound = [name for name, value in self.attributes if isinstance(value, _BoundName)]
         names = [name for name in self.own_names() if name != "_"]
@@ -373,7 +375,10 @@ class _OperationPart(Pattern):
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
             elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
                 return False
-            orders = [inputs] if may_match(inputs) else []
+            if anywhere:
+                orders = [(each, *inputs) for each in inputs if may_match((each,))]
+            else:
+                orders = [inputs] if may_match(inputs) else []
             if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
                 orders.append(inputs[::-1])
             if not orders:
@@ -444,13 +449,15 @@ class _ProductPart(Pattern):
 
     def step(self, then: _Then) -> _Step:
         step = self._step(then)
-        return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
+        is_scaled = len(self.factors) == 1
+        return lambda value, match: value is not None and step(*_factors(value, value.producer(), is_scaled), match)
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
         step = self._step(then)
         needed = _needed(self.factors)
         producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
-        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node), match))]
+        is_scaled = len(self.factors) == 1
+        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node, is_scaled), match))]
 
     def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
         wanted = None if isinstance(self.number, str) else _NumberPart(self.number)
@@ -467,13 +474,18 @@ class _ProductPart(Pattern):
         return step
 
 
-def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
-    """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between."""
+def _factors(
+    value: ir.Value | None, node: ir.Node | None, is_scaled: bool
+) -> tuple[float, list[ir.Value], list[ir.Node]]:
+    """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between.
+
+    With ``is_scaled``, a product without a number is one factor.
+    """
     whole: tuple[float, list[ir.Value], list[ir.Node]] = (1.0, [] if value is None else [value], [])
     if node is None or node.op_type not in ("Mul", "Div") or node.domain:
         return whole
     numbers = [constant_number(each) for each in node.inputs]
-    if node.op_type == "Div" and numbers[1] in (None, 0.0):
+    if (node.op_type == "Div" and numbers[1] in (None, 0.0)) or (is_scaled and numbers == [None, None]):
         return whole
     product, nodes = 1.0, [node]
     factors: list[ir.Value] = []
@@ -481,6 +493,6 @@ def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[
         if number is not None:
             product = product / number if node.op_type == "Div" and place else product * number
         elif each is not None:
-            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None)
+            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None, is_scaled)
             product, factors, nodes = product * inner, factors + more, nodes + between
     return product, factors, nodes

@@ -6,6 +6,7 @@
 ``(MatMul | Gemm)(x, y)``          a node of one of several operators
 ``Split(x, ...)[1]``               another result of a node; ``...`` is any further inputs
 ``Concat(*parts)``                 a node with any number of inputs, as a tuple
+``Max(..., Expand(x, _), ...)``    a node with this operand at any place
 ``x + y``, ``-``, ``*``, ``/``     Add, Sub, Mul, Div, and Pow for ``**``, Neg for ``-x``
 ``x``                              any value; a name that occurs twice is one value, ``_`` any value each time
 ``2.0``                            a constant of one element that is this number within float32's precision
@@ -162,6 +163,8 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
         for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
     )
     operands, rest = list(call.args), None
+    anywhere = len(operands) == 3 and all(ast.unparse(each) == "..." for each in operands[::2])
+    operands = operands[anywhere:]
     match operands[-1:]:
         case [ast.Constant(value)] if value is ...:
             operands.pop()
@@ -174,7 +177,7 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
         if bound in scope.where:
             raise PatternError(f"{bound} is no value, so a condition of where cannot test it")
     patterns = tuple(_parse(each, scope) for each in operands)
-    return _OperationPart(roots, patterns, rest, attributes, result, scope.shared)
+    return _OperationPart(roots, patterns, rest, anywhere, attributes, result, scope.shared)
 
 
 def _parse_attribute(wanted: ast.expr) -> Any:

@@ -174,7 +174,8 @@ class _RuleBuilder(NodeBuilder):
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
                 made_node.name, node.name = node.name or made_node.name, made_node.name
-        editor.remove_if_unused(node)
+        for each in matched:
+            editor.remove_if_unused(each)
         return True
 
     def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
