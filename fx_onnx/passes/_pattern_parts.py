@@ -163,6 +163,8 @@ def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
         holds = pattern.holds
         if pattern.name is None:
             return lambda value: value is None
+        if pattern.optional:
+            return None if holds is None else lambda value: value is None or holds(value)
         return lambda value: value is not None and (holds is None or holds(value))
     if pattern.is_constant:
         return _may_be_constant
@@ -203,19 +205,20 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
 
     Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
     """
-    key = next(_keys)
     named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
     names = [*names, *(name for place in named for name in patterns[place].own_names())]
-    for place, pattern in reversed([*enumerate(patterns)]):
-        if not _is_plain(pattern):
-            then = _operand(key, place, pattern.step(then))
+    key = next(_keys)
+    inner = [place for place, each in enumerate(patterns) if not _is_plain(each)]
+    for place in reversed(inner):
+        then = _operand(key, place, patterns[place].step(then))
 
     def match_operands(
         values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
     ) -> bool:
-        match.bound[key] = values
+        if inner:
+            match.bound[key] = values
         match.visited.append((nodes, shared))
-        if match.bind(names, [*more, *[values[place] for place in named]], then):
+        if match.bind(names, [*more, *[values[place] for place in named]], then) if names else then(match):
             return True
         match.visited.pop()
         return False
@@ -229,30 +232,40 @@ def _operand(key: int, place: int, step: _Step) -> _Then:
 
 @dataclass(frozen=True)
 class _ValuePart(Pattern):
-    """Any value, a constant of one kind, or an absent input."""
+    """Any value, a constant of one kind, or an absent input.
+
+    Attributes:
+        name: the name to bind; None for an absent input.
+        read: returns the constant of a value; None for values of all kinds.
+        holds: the condition on the value or the constant.
+        optional: whether an absent input matches too, as None.
+    """
 
     name: str | None
     read: Callable[[ir.Value | None], Any] | None = None
     holds: Callable[[ir.Value], bool] | None = None
+    optional: bool = False
     roots = ()
 
     @property
     def is_constant(self) -> bool:  # type: ignore[override]
-        return self.read is not None
+        return self.read is not None and not self.optional
 
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
 
     def step(self, then: _Then) -> _Step:
-        name, read, holds = self.name, self.read, self.holds
+        name, read, holds, optional = self.name, self.read, self.holds, self.optional
         if name is None:
             return lambda value, match: value is None and then(match)
         if name == "_":
-            return lambda value, match: value is not None and then(match)
+            return lambda value, match: (optional or value is not None) and then(match)
 
         def step(value: ir.Value | None, match: Match) -> bool:
             found = value if read is None else read(value)
-            return found is not None and (holds is None or holds(found)) and match.bind((name,), (found,), then)
+            if found is None:
+                return optional and value is None and match.bind((name,), (None,), then)
+            return (holds is None or holds(found)) and match.bind((name,), (found,), then)
 
         return step
 
@@ -315,6 +328,7 @@ class _OperationPart(Pattern):
         roots: its domain and type, or those that it may have.
         operands: the patterns of its inputs.
         rest: the name of the tuple of all further inputs; None if there are none.
+        anywhere: whether the one operand may stand at any place.
         attributes: the wanted value, or the name to bind, as a ``_BoundName``.
         result: which of its results.
         shared: whether nodes outside of the match may read it.
@@ -323,6 +337,7 @@ class _OperationPart(Pattern):
     roots: Operators
     operands: tuple[Pattern, ...]
     rest: str | None = None
+    anywhere: bool = False
     attributes: tuple[tuple[str, Any], ...] = ()
     result: int = 0
     shared: bool = False
@@ -347,7 +362,7 @@ class _OperationPart(Pattern):
         return step
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
-        count, rest = len(self.operands), self.rest
+        count, rest, anywhere = len(self.operands), self.rest, self.anywhere
         wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _BoundName)]
         bound = [name for name, value in self.attributes if isinstance(value, _BoundName)]
         names = [name for name in self.own_names() if name != "_"]
@@ -360,7 +375,10 @@ class _OperationPart(Pattern):
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
             elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
                 return False
-            orders = [inputs] if may_match(inputs) else []
+            if anywhere:
+                orders = [(each, *inputs) for each in inputs if may_match((each,))]
+            else:
+                orders = [inputs] if may_match(inputs) else []
             if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
                 orders.append(inputs[::-1])
             if not orders:
@@ -431,13 +449,15 @@ class _ProductPart(Pattern):
 
     def step(self, then: _Then) -> _Step:
         step = self._step(then)
-        return lambda value, match: value is not None and step(*_factors(value, value.producer()), match)
+        is_scaled = len(self.factors) == 1
+        return lambda value, match: value is not None and step(*_factors(value, value.producer(), is_scaled), match)
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
         step = self._step(then)
         needed = _needed(self.factors)
         producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
-        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node), match))]
+        is_scaled = len(self.factors) == 1
+        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node, is_scaled), match))]
 
     def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
         wanted = None if isinstance(self.number, str) else _NumberPart(self.number)
@@ -454,13 +474,18 @@ class _ProductPart(Pattern):
         return step
 
 
-def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[ir.Value], list[ir.Node]]:
-    """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between."""
+def _factors(
+    value: ir.Value | None, node: ir.Node | None, is_scaled: bool
+) -> tuple[float, list[ir.Value], list[ir.Node]]:
+    """Returns a value, or the result of a node, as the product of a number and factors, and the nodes between.
+
+    With ``is_scaled``, a product without a number is one factor.
+    """
     whole: tuple[float, list[ir.Value], list[ir.Node]] = (1.0, [] if value is None else [value], [])
     if node is None or node.op_type not in ("Mul", "Div") or node.domain:
         return whole
     numbers = [constant_number(each) for each in node.inputs]
-    if node.op_type == "Div" and numbers[1] in (None, 0.0):
+    if (node.op_type == "Div" and numbers[1] in (None, 0.0)) or (is_scaled and numbers == [None, None]):
         return whole
     product, nodes = 1.0, [node]
     factors: list[ir.Value] = []
@@ -468,6 +493,6 @@ def _factors(value: ir.Value | None, node: ir.Node | None) -> tuple[float, list[
         if number is not None:
             product = product / number if node.op_type == "Div" and place else product * number
         elif each is not None:
-            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None)
+            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None, is_scaled)
             product, factors, nodes = product * inner, factors + more, nodes + between
     return product, factors, nodes

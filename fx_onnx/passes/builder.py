@@ -128,7 +128,8 @@ class NodeBuilder:
         node.metadata_props.update(self.node.metadata_props)
         node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{node.op_type}")
         for index, result in enumerate(node.outputs):
-            result.name = node.name if len(node.outputs) == 1 else self.editor.unique_name(f"{node.name}_{index}")
+            if result.name is None:
+                result.name = node.name if len(node.outputs) == 1 else self.editor.unique_name(f"{node.name}_{index}")
         new.resolve()
         if self._after is None:
             self.editor.insert_before(node, self.node)

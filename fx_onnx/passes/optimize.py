@@ -14,27 +14,27 @@ from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.cleanup.expands import EliminateExpands
+from fx_onnx.passes.cleanup.expands import eliminate_expands
 from fx_onnx.passes.cleanup.identities import (
     eliminate_constant_choices,
     eliminate_identities,
     eliminate_softmax_shifts,
     merge_casts,
 )
-from fx_onnx.passes.cleanup.shapes import SplitSelects, eliminate_index_grids, merge_reshapes, merge_transposes
+from fx_onnx.passes.cleanup.shapes import eliminate_index_grids, merge_reshapes, merge_transposes, split_selects
 from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
 from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swiglu, fuse_swish
-from fx_onnx.passes.fusion.attention_cache import FoldCache
-from fx_onnx.passes.fusion.attention_fusion import FuseAttention
-from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
+from fx_onnx.passes.fusion.attention_cache import fold_cache
+from fx_onnx.passes.fusion.attention_fusion import fuse_attention
+from fx_onnx.passes.fusion.attention_layout import fold_head_reshapes
 from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
 from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
 from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
 from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
 from fx_onnx.passes.fusion.repeated_heads import fold_repeated_heads, fold_repeats_into_rows
-from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
+from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter
-from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
+from fx_onnx.passes.fusion.weight_norm_folding import fold_weight_norm
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
 from fx_onnx.passes.weights.stored_weights import (
@@ -54,12 +54,12 @@ PASSES: tuple[Pass, ...] = (
     merge_casts,
     merge_reshapes,
     merge_transposes,
-    EliminateExpands(),
+    eliminate_expands,
     eliminate_index_grids,
     eliminate_true_conditions,
     eliminate_constant_choices,
     fold_pads,
-    FoldWeightNorm(),
+    fold_weight_norm,
     fold_batch_norm,
     batch_gemm,
     fuse_gemm,
@@ -68,17 +68,17 @@ PASSES: tuple[Pass, ...] = (
     fuse_gelu,
     fuse_swish,
     fuse_swiglu,
-    FuseRotaryEmbedding(),
-    FuseSplitRotary(),
-    FusePartialRotary(),
+    fuse_rotary_embedding,
+    fuse_split_rotary,
+    fuse_partial_rotary,
     eliminate_softmax_shifts,
-    FuseAttention(),
+    fuse_attention,
     fold_repeated_heads,
     fold_repeats_into_rows,
-    FoldCache(),
+    fold_cache,
     fuse_tensor_scatter,
     slice_hidden_keys,
-    FoldHeadReshapes(),
+    fold_head_reshapes,
     pack_weights,
     fuse_dequantize_linear,
     fuse_unpacked_weights,
@@ -87,7 +87,7 @@ PASSES: tuple[Pass, ...] = (
     fold_weight_selections,
     fold_weight_transposes,
     transpose_shared_weights,
-    SplitSelects(),
+    split_selects,
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
 )

@@ -6,6 +6,7 @@
 ``(MatMul | Gemm)(x, y)``          a node of one of several operators
 ``Split(x, ...)[1]``               another result of a node; ``...`` is any further inputs
 ``Concat(*parts)``                 a node with any number of inputs, as a tuple
+``Max(..., Expand(x, _), ...)``    a node with this operand at any place
 ``x + y``, ``-``, ``*``, ``/``     Add, Sub, Mul, Div, and Pow for ``**``, Neg for ``-x``
 ``x``                              any value; a name that occurs twice is one value, ``_`` any value each time
 ``2.0``                            a constant of one element that is this number within float32's precision
@@ -27,6 +28,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -94,7 +96,10 @@ def _parse(part: ast.expr, scope: _Scope) -> Pattern:
         case ast.UnaryOp(ast.USub(), operand):
             found = _OperationPart((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
         case ast.BinOp(first, ast.BitOr(), second):
-            found = _AlternativesPart((_parse(first, scope), _parse(second, scope)))
+            choices = _parse(first, scope), _parse(second, scope)
+            found = _AlternativesPart(choices)
+            if isinstance(choices[0], _ValuePart) and choices[1] == _ValuePart(None):
+                found = replace(choices[0], optional=True)
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, scope), _parse(right, scope)
             found = _parse_product(part, scope) or _OperationPart(
@@ -158,6 +163,8 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
         for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
     )
     operands, rest = list(call.args), None
+    anywhere = len(operands) == 3 and all(ast.unparse(each) == "..." for each in operands[::2])
+    operands = operands[anywhere:]
     match operands[-1:]:
         case [ast.Constant(value)] if value is ...:
             operands.pop()
@@ -170,7 +177,7 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
         if bound in scope.where:
             raise PatternError(f"{bound} is no value, so a condition of where cannot test it")
     patterns = tuple(_parse(each, scope) for each in operands)
-    return _OperationPart(roots, patterns, rest, attributes, result, scope.shared)
+    return _OperationPart(roots, patterns, rest, anywhere, attributes, result, scope.shared)
 
 
 def _parse_attribute(wanted: ast.expr) -> Any:

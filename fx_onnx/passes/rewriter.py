@@ -52,10 +52,12 @@ class Attempt(NamedTuple):
         rewrite: rewrites a node if it can. Returns whether it changed anything.
         producers: types of operators one of which must produce an operand of the node, with "" for values that no node
             produces; None if the operands do not matter.
+        of_all: whether one of ``producers`` must produce each operand.
     """
 
     rewrite: Callable[[ir.Node, Editor], bool]
     producers: frozenset[str] | None = None
+    of_all: bool = False
 
 
 class Rewrite(Pass):
@@ -151,17 +153,17 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
         graph = model.graph if function is None else function
-        by_root = _by_root(tuple(rewrites), graph.opset_imports.get("", 0))
-        editor.enqueue(node for node in all_nodes(graph) if (node.domain, node.op_type) in by_root)
+        by_type = _by_type(tuple(rewrites), graph.opset_imports.get("", 0))
+        editor.enqueue([node for node in all_nodes(graph) if node.op_type in by_type])
         for node in editor.worklist():
-            found = by_root.get((node.domain, node.op_type))
+            found = by_type.get(node.op_type, {}).get(node.domain)
             if found is None or node.graph is None or (function and has_reference(node)):
                 continue
             kinds, nodes = None, editor.added_nodes
-            for name, (rewrite, producers) in found:
+            for name, (rewrite, producers, of_all) in found:
                 if producers is not None:
-                    kinds = kinds or _producers(node)
-                    if producers.isdisjoint(kinds):
+                    kinds = _producers(node) if kinds is None else kinds
+                    if not (kinds <= producers if of_all else kinds & producers):
                         continue
                 if rewrite(node, editor):
                     modified = True
@@ -173,20 +175,22 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
 
 
 @functools.lru_cache(maxsize=64)
-def _by_root(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[tuple[str, str], list[tuple[str, Attempt]]]:
-    """Returns the attempts that apply at an opset, with the name of the rewrite, by the operator of the node."""
-    found: dict[tuple[str, str], list[tuple[str, Attempt]]] = {}
+def _by_type(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[str, Mapping[str, list[tuple[str, Attempt]]]]:
+    """Returns the attempts that apply at an opset, with the name of the rewrite, by type and domain of the node."""
+    found: dict[str, dict[str, list[tuple[str, Attempt]]]] = {}
     for each in rewrites:
         if each.since <= opset and (each.until is None or opset <= each.until):
-            for root in each.roots():
-                found.setdefault(root, []).extend((each.name, attempt) for attempt in each.attempts(root))
+            for domain, op_type in each.roots():
+                attempts = found.setdefault(op_type, {}).setdefault(domain, [])
+                attempts.extend((each.name, attempt) for attempt in each.attempts((domain, op_type)))
     return found
 
 
 def _producers(node: ir.Node) -> set[str]:
     """Returns the types of the operators that produce the operands, with "" for values that no node produces."""
-    producers = [value.producer() for value in node.inputs if value is not None]
-    return {"" if producer is None else producer.op_type for producer in producers}
+    return {
+        "" if (producer := value.producer()) is None else producer.op_type for value in node.inputs if value is not None
+    }
 
 
 def _neighbourhood(node: ir.Node) -> list[ir.Node]:

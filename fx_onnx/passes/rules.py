@@ -111,17 +111,19 @@ class Rule(Rewrite):
             return False
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
-        bound["f"] = f = _RuleBuilder(node, editor)
-        nodes = match.nodes
-        bound["node"], bound["nodes"] = node, nodes
+        parameters = self._parameters
+        bound["f"] = f = _RuleBuilder(node, editor, None)
+        bound["node"] = node
+        if "nodes" in parameters:
+            bound["nodes"] = match.nodes
         try:
-            result = self.function(*map(bound.get, self._parameters))
+            result = self.function(*map(bound.get, parameters))
         except DeclinedError as error:
             result = str(error)
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(nodes, (result,) if isinstance(result, Value) else tuple(result))
+        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
 def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:
@@ -130,9 +132,6 @@ def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:
 
 class _RuleBuilder(NodeBuilder):
     """Creates the nodes of a rule's function, which join the graph only if the rule replaces the node."""
-
-    def __init__(self, node: ir.Node, editor: Editor) -> None:
-        super().__init__(node, editor, None)
 
     def _add(self, new: NewNode) -> None:
         pass
@@ -151,6 +150,8 @@ class _RuleBuilder(NodeBuilder):
             results: what replaces each result of the node; None for one that stays.
         """
         node, editor = self.node, self.editor
+        if self._becomes(matched[1:], results):
+            return True
         made = {value for new in self.created for value in new.results}
         if len(results) == 1 and results[0] is not None and results[0] not in made:
             if editor.replace_with_value(node, results[0]):
@@ -159,8 +160,7 @@ class _RuleBuilder(NodeBuilder):
             if node.op_type == "Identity":
                 return False  # an output of the graph, whose name the value cannot take
         results = tuple([each if each is None or each in made else self.Identity(each) for each in results])
-        absorbed = [each for each in matched if each is not node]
-        if self._becomes(absorbed, results):
+        if self._becomes(matched[1:], results):
             return True
         for new in self.created:
             self._place(new)
@@ -168,13 +168,14 @@ class _RuleBuilder(NodeBuilder):
             made_node = None if value is None else value.producer()
             if value is None or made_node is None:
                 continue
-            for matched_node in absorbed:
-                made_node.metadata_props.update(metadata.merged(matched_node.metadata_props, made_node.metadata_props))
+            for absorbed in matched[1:]:
+                made_node.metadata_props.update(metadata.merged(absorbed.metadata_props, made_node.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
                 made_node.name, node.name = node.name or made_node.name, made_node.name
-        editor.remove_if_unused(node)
+        for each in matched:
+            editor.remove_if_unused(each)
         return True
 
     def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
@@ -239,13 +240,11 @@ def check_rules(rules: Any) -> None:
 
 def _read_outside(match: Match) -> ir.Node | None:
     """Returns a node that the rewrite would absorb, but whose results are read outside of the match or of its graph."""
-    private = [node for nodes, shared in match.visited if not shared for node in nodes]
+    private = [node for nodes, shared in match.visited if not shared for node in nodes if node is not match.node]
     for node in private:
-        if node is match.node:
-            continue
-        uses = sum(len(output.uses()) for output in node.outputs)
-        is_returned = any(output.is_graph_output() for output in node.outputs)
-        if is_returned or uses > private.count(node) or node.graph is not match.node.graph:
+        uses = sum([len(each.uses()) for each in node.outputs])
+        is_returned = any(each.is_graph_output() for each in node.outputs)
+        if is_returned or (uses > 1 and uses > private.count(node)) or node.graph is not match.node.graph:
             return node
     return None
 

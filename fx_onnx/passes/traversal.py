@@ -41,8 +41,9 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     """Yields every node of the graph and of the subgraphs inside it, in order."""
     for node in graph:
         yield node
-        for subgraph in subgraphs(node):
-            yield from all_nodes(subgraph)
+        if node.op_type in _CONTROL_FLOW or node.domain:  # no call of ``subgraphs`` for nearly all nodes
+            for subgraph in subgraphs(node):
+                yield from all_nodes(subgraph)
 
 
 def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:

@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
-from fx_onnx.passes.fusion.norms import FuseSkipNorm
-from fx_onnx.passes.fusion.sink_attention import FuseSinkAttention
+from fx_onnx.passes.fusion.group_query_attention import fuse_group_query_attention
+from fx_onnx.passes.fusion.norms import fuse_skip_norm
+from fx_onnx.passes.fusion.sink_attention import fuse_sink_attention
 from fx_onnx.targets import onnxruntime
 
 __all__ = ["ACCURACY_LEVEL_4", "TARGET"]
@@ -37,7 +37,7 @@ def _check_cache(model: ir.Model) -> None:
     warn(f"{reason}; {advice} the program with ONNX Runtime.", MessageId.GENAI_PROGRAM)
 
 
-_FUSIONS = FuseGroupQueryAttention(), FuseSinkAttention(), FuseSkipNorm()
+_FUSIONS = fuse_group_query_attention, fuse_sink_attention, fuse_skip_norm
 
 TARGET = replace(
     onnxruntime.TARGET,

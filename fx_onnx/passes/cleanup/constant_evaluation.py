@@ -44,9 +44,9 @@ class EvaluateConstants(Rewrite):
     op_types = ("Constant", "Shape", "Size", *OPERATORS)
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
-        """Yields ``rewrite``, for operators that compute from operands where one of these is an initializer."""
+        """Yields ``rewrite``, for operators that compute from operands where no node produces one of these."""
         is_computed = root[1] not in ("Constant", "Shape", "Size")
-        yield Attempt(self.rewrite, frozenset({""}) if is_computed else None)
+        yield Attempt(self.rewrite, frozenset({""}) if is_computed else None, of_all=True)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one node."""

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
+from onnx_ir import Value
 
 from fx_onnx.core.size_rules import broadcast_shapes
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import dims, producer_of
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["EliminateExpands"]
+__all__ = ["eliminate_expands"]
 
 
-class EliminateExpands(Rewrite):
+_BROADCASTS = """Add | Sub | Mul | Div | Pow | Mod | And | Or | Xor | Equal | Greater | GreaterOrEqual | Less |
+    LessOrEqual | Where | MatMul | Max | Min | Sum | PRelu"""
+
+
+@rule(f"({_BROADCASTS})(..., ~Expand(x, _), ...)")
+def eliminate_expands(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x: Value) -> Result:
     """f(Expand(x), y) → f(x, y), where f is elementwise with broadcasting, or MatMul.
 
     Legal where the operands broadcast to the same shape without the Expand. For MatMul only batch axes broadcast; for
     PRelu only the slope does.
     """
-
-    name = "eliminate_expands"
-    op_types = ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual",
-                "Less", "LessOrEqual", "Where", "MatMul", "Max", "Min", "Sum", "PRelu")  # fmt: skip
-
-    producers = frozenset({"Expand"})
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes the Expands before one node."""
-        inputs = list(node.inputs)
-        absorbed: list[ir.Node] = []
-        for index, value in enumerate(inputs):
-            before = producer_of(value, "Expand")
-            if before is None:
-                continue
-            shorter = [*inputs[:index], before.inputs[0], *inputs[index + 1 :]]
-            if _same_result(node, inputs, shorter):
-                inputs = shorter
-                absorbed.append(before)
-            else:
-                self.declines(node, "the result may have another shape without the Expand of operand %s", index)
-        if not absorbed:
-            return False
-        editor.replace(node, node.op_type, inputs, absorbed=absorbed)
-        return True
+    inputs = list(node.inputs)
+    shorter = [x if each is nodes[1].outputs[0] else each for each in inputs]
+    if not _same_result(node, inputs, shorter):
+        return "the result may have another shape without the Expand"
+    return f.emit(node.op_type, shorter, node.attributes)[0]
 
 
 def _same_result(node: ir.Node, inputs: list[ir.Value | None], shorter: list[ir.Value | None]) -> bool:

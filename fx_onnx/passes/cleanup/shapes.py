@@ -10,7 +10,6 @@ from onnx_ir import Value
 from fx_onnx.core import metadata
 from fx_onnx.core.size_rules import constant_reshape
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
     constant_array,
@@ -22,10 +21,9 @@ from fx_onnx.passes.matchers import (
     same_shape,
     single_use,
 )
-from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["SplitSelects", "eliminate_index_grids", "merge_reshapes", "merge_transposes"]
+__all__ = ["eliminate_index_grids", "merge_reshapes", "merge_transposes", "split_selects"]
 
 _VIEW = "(Reshape | Flatten | Squeeze | Unsqueeze)"
 
@@ -129,36 +127,31 @@ def _range_axis(column: ir.Value, size: int | str, grid: tuple[int | str, ...]) 
     return long[0] if begins_at_0 and len(long) == 1 and grid[long[0]] == size else None
 
 
-class SplitSelects(Rewrite):
+@rule("Gather(x, const.index, axis=axis)", where={"index": lambda index: not index.shape})
+def split_selects(f: NodeBuilder, node: ir.Node, x: Value, axis: int) -> Result:
     """Gather(x, 0), Gather(x, 1), ..., Gather(x, n - 1) along one axis → Split(x) and a Squeeze of each part.
 
     Legal where the indices are constants and the axis has n elements. Runtimes for phones have no kernel for Gather, or
     a slow one.
     """
-
-    name = "split_selects"
-    op_types = ("Gather",)
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces all reads of one tensor along one axis."""
-        x, sizes = node.inputs[0], dims(node.inputs[0])
-        if x is None or sizes is None or editor.function is not None or x.is_initializer() or _index(node) is None:
-            return False
-        axis = attribute(node, "axis", 0) % len(sizes)
-        count, graph = sizes[axis], node.graph
-        twins = {use.node: None for use in x.uses() if _is_select(use.node, axis, len(sizes))}
-        places = {_place(twin, count) for twin in twins} if isinstance(count, int) else set()
-        if not isinstance(count, int) or count < 2 or places != set(range(count)):
-            return False
-        producer = x.producer()
-        if any(twin.graph is not graph for twin in twins) or (producer is not None and producer.graph is not graph):
-            return self.declines(node, "the reads are in several graphs")
-        f = NodeBuilder(node, editor, x.dtype, after=x)
-        parts = f.emit("Split", [x], {"axis": axis, "num_outputs": count}, outputs=count)
-        axes = editor.constant([axis], node)
-        for twin in twins:
-            editor.replace(twin, "Squeeze", [parts[_place(twin, count)], axes], {})
-        return True
+    sizes, editor = dims(x), f.editor
+    if sizes is None or editor.function is not None or x.is_initializer():
+        return None
+    axis, graph = axis % len(sizes), node.graph
+    count = sizes[axis]
+    twins = {use.node: None for use in x.uses() if _is_select(use.node, axis, len(sizes))}
+    places = {_place(twin, count) for twin in twins} if isinstance(count, int) else set()
+    if not isinstance(count, int) or count < 2 or places != set(range(count)):
+        return None
+    producer = x.producer()
+    if any(twin.graph is not graph for twin in twins) or (producer is not None and producer.graph is not graph):
+        return "the reads are in several graphs"
+    behind = NodeBuilder(node, editor, x.dtype, after=x)
+    parts = behind.emit("Split", [x], {"axis": axis, "num_outputs": count}, outputs=count)
+    for twin in twins:
+        if twin is not node:
+            editor.replace(twin, "Squeeze", [parts[_place(twin, count)], editor.constant([axis], node)], {})
+    return f.Squeeze(parts[_place(node, count)], [axis])
 
 
 def _index(node: ir.Node) -> int | None:

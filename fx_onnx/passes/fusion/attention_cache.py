@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import onnx_ir as ir
-from onnx_ir import DataType
+from onnx_ir import DataType, Value
 
-from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.fusion.repeated_heads import has_cache
-from fx_onnx.passes.matchers import attribute, dims, producer_of
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.matchers import attribute, dims
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FoldCache", "are_pasts", "replace_joined"]
+__all__ = ["are_pasts", "fold_cache", "replace_joined"]
 
 
-class FoldCache(Rewrite):
+@rule("Attention(query, ~Concat(...), ~Concat(...), mask | None)", since=23)
+def fold_cache(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], query: Value, mask: Value | None) -> Result:
     """Attention(q, Concat(past_k, k), Concat(past_v, v), m) → Attention(q, k, v, m, past_k, past_v) with three results.
 
     The second and the third result are the Concats, which the graph returns as its new cache. Legal because Attention
     appends k to past_k and v to past_v along the length. It must not be causal: with a past, Attention counts the
     positions of the queries from the end of the past, and without one from 0.
     """
-
-    name = "fold_cache"
-    op_types = ("Attention",)
-    producers = frozenset({"Concat"})
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Folds the two Concats before one Attention."""
-        joined = [producer_of(value, "Concat") for value in node.inputs[1:3]]
-        keys, values = joined
-        if keys is None or values is None or keys is values or has_cache(node):
-            return False
-        if attribute(node, "is_causal", 0) or "q_num_heads" in node.attributes:
-            return self.declines(node, "it is causal, or its inputs are 3-D")
-        if node.inputs[0] is None or node.inputs[0].dtype not in (DataType.FLOAT, DataType.FLOAT16):
-            return self.declines(node, "the dtype is none that ONNX Runtime's Attention has")
-        if not are_pasts(keys, values):
-            return self.declines(node, "a Concat is not of a past and of new tokens along the length")
-        if not all(_is_returned(each, node) for each in (keys, values)):
-            return self.declines(node, "the graph does not return the Concats, or other nodes read them")
-        mask = node.inputs[3] if len(node.inputs) > 3 else None
-        inputs = [node.inputs[0], keys.inputs[1], values.inputs[1], mask, keys.inputs[0], values.inputs[0]]
-        node.resize_outputs(3)
-        editor.replace(node, "Attention", inputs, absorbed=[keys, values])
-        for each, present in zip((keys, values), node.outputs[1:], strict=True):
-            replace_joined(each, present, node, editor)
-        return True
+    if len(nodes) != 3 or has_cache(node):
+        return None
+    _, keys, values = nodes
+    if attribute(node, "is_causal", 0) or "q_num_heads" in node.attributes:
+        return "it is causal, or its inputs are 3-D"
+    if query.dtype not in (DataType.FLOAT, DataType.FLOAT16):
+        return "the dtype is none that ONNX Runtime's Attention has"
+    if not are_pasts(keys, values):
+        return "a Concat is not of a past and of new tokens along the length"
+    if not all(_is_returned(each, node) for each in (keys, values)):
+        return "the graph does not return the Concats, or other nodes read them"
+    inputs = [query, keys.inputs[1], values.inputs[1], mask, keys.inputs[0], values.inputs[0]]
+    result, *presents = f.emit("Attention", inputs, node.attributes, outputs=3)
+    replace_joined((keys, values), presents, f)
+    return result
 
 
 def are_pasts(keys: ir.Node, values: ir.Node) -> bool:
@@ -72,15 +63,13 @@ def _is_returned(concat: ir.Node, node: ir.Node) -> bool:
     return all(ends) and (value.is_graph_output() or bool(others))
 
 
-def replace_joined(concat: ir.Node, present: ir.Value, node: ir.Node, editor: Editor) -> None:
-    """Replaces the result of the Concat by one of Attention. Its other consumers are moved behind the Attention."""
-    result, graph = concat.outputs[0], node.graph
-    consumers = [use.node for use in result.uses() if use.node is not node]
-    if not result.is_graph_output():
-        present.name, result.name = result.name, None
-    present.type, present.shape = result.type, result.shape
-    editor.replace_with_value(concat, present)
-    for each in consumers:
-        if graph is not None:
-            graph.remove(each)
-            graph.insert_after(node, each)
+def replace_joined(concats: Iterable[ir.Node], presents: Iterable[Value], f: NodeBuilder) -> None:
+    """Replaces the results of the Concats by those of a new node. Their consumers are moved behind ``f.node``."""
+    graph = f.node.graph
+    for concat, present in zip(concats, presents, strict=True):
+        consumers = [use.node for use in concat.outputs[0].uses() if use.node is not f.node]
+        f.editor.replace_result(concat.outputs[0], present)
+        for each in consumers:
+            if graph is not None:
+                graph.remove(each)
+                graph.insert_after(f.node, each)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import NamedTuple
 
 import onnx_ir as ir
+from onnx_ir import Value
 
+from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
@@ -22,14 +24,17 @@ from fx_onnx.passes.matchers import (
     single_use,
     single_use_producer,
 )
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FoldHeadReshapes", "HeadRows", "head_rows"]
+__all__ = ["HeadRows", "fold_head_reshapes", "head_rows"]
 
 _SWAP_HEADS = [0, 2, 1, 3]  # (batch, length, heads, size) ↔ (batch, heads, length, size)
 
 
-class FoldHeadReshapes(Rewrite):
+@rule("Attention(query, key, value, *rest)", since=23)
+def fold_head_reshapes(
+    f: NodeBuilder, node: ir.Node, query: Value, key: Value, value: Value, rest: Sequence[Value | None]
+) -> Result:
     """merge(Attention(split(q), split(k), split(v))) → Attention(q, k, v) with q, k and v in its 3-D layout.
 
     split is Transpose(Reshape(x)), from (batch, length, heads * size) to (batch, heads, length, size); merge is its
@@ -38,38 +43,29 @@ class FoldHeadReshapes(Rewrite):
     the 3-D layout too. Where another node than a Reshape, such as a norm of each head, comes before the Transpose, a
     Reshape takes the place of the Transpose. No other node may read the result before the merge.
     """
-
-    name = "fold_head_reshapes"
-    op_types = ("Attention",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites one Attention with the splits before it and the merge after it."""
-        merge, sizes = _merge_after(node), dims(node.outputs[0])
-        if merge is None or sizes is None:
-            return False
-        query, key, value = map(head_rows, node.inputs[:3])
-        if query is None or key is None or value is None:
-            return self.declines(node, "a query, key or value is not split into heads by Reshape and Transpose")
-        batch, heads, length, size = sizes
-        if not isinstance(heads, int) or not isinstance(size, int) or (query.heads, key.heads) != (heads, value.heads):
-            return self.declines(node, "the numbers of heads are not known or differ")
-        merged = (batch, length, heads * size)
-        merges_only = dims(merge.outputs[0]) == merged
-        if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
-            return self.declines(
-                node, "the next Reshape copies a size (0 in its shape) that the 3-D layout does not have"
-            )
-        inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:]]
-        attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
-        swap = merge.inputs[0].producer() if merge.inputs[0] is not None else None
-        absorbed = [each for each in (swap, merge if merges_only else None) if each is not None]
-        editor.replace(node, "Attention", inputs, attributes, absorbed)
-        result = node.outputs[0]
-        result.shape = ir.Shape(merged)
-        if not (merges_only and editor.replace_with_value(merge, result)):
-            editor.replace(merge, "Reshape", [result, merge.inputs[1]])
-        return True
+    merge, result = _merge_after(node), node.outputs[0]
+    sizes = dims(result)
+    if merge is None or sizes is None:
+        return None
+    queries, keys, values = map(head_rows, (query, key, value))
+    if queries is None or keys is None or values is None:
+        return "a query, key or value is not split into heads by Reshape and Transpose"
+    batch, heads, length, size = sizes
+    if not isinstance(heads, int) or not isinstance(size, int) or (queries.heads, keys.heads) != (heads, values.heads):
+        return "the numbers of heads are not known or differ"
+    merged = (batch, length, heads * size)
+    merges_only = dims(merge.outputs[0]) == merged
+    if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
+        return "the next Reshape copies a size (0 in its shape) that the 3-D layout does not have"
+    rows = [each.build(f.editor, node) for each in (queries, keys, values)]
+    swap = producer_of(merge.inputs[0], "Transpose")
+    for absorbed in (swap, merge if merges_only else None):
+        node.metadata_props.update(metadata.merged(absorbed.metadata_props if absorbed else {}, node.metadata_props))
+    result.shape = ir.Shape(merged)
+    if not (merges_only and f.editor.replace_with_value(merge, result)):
+        f.editor.replace(merge, "Reshape", [result, merge.inputs[1]])
+    attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": keys.heads}
+    return f.emit("Attention", [*rows, *rest], attributes, outputs=len(node.outputs))
 
 
 def _merge_after(node: ir.Node) -> ir.Node | None:
@@ -83,7 +79,7 @@ def _merge_after(node: ir.Node) -> ir.Node | None:
     return merge if merge is not None and swap is not None and merge.inputs[0] is swap.outputs[0] else None
 
 
-def _single_consumer(value: ir.Value, op_type: str) -> ir.Node | None:
+def _single_consumer(value: Value, op_type: str) -> ir.Node | None:
     """Returns the one consumer of the value if it is this operator."""
     consumer = next(iter(value.uses())).node if single_use(value) else None
     return consumer if consumer is not None and consumer.op_type == op_type and not consumer.domain else None
@@ -96,10 +92,10 @@ class HeadRows(NamedTuple):
     """
 
     heads: int
-    build: Callable[[Editor, ir.Node], ir.Value]
+    build: Callable[[Editor, ir.Node], Value]
 
 
-def head_rows(value: ir.Value | None) -> HeadRows | None:
+def head_rows(value: Value | None) -> HeadRows | None:
     """Returns the 3-D form from which the value (batch, heads, length, size) was split; None if it was not."""
     rotary = single_use_producer(value, "RotaryEmbedding")
     if rotary is not None:
@@ -131,7 +127,7 @@ def _part(gather: ir.Node | None) -> HeadRows | None:
     return HeadRows(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
 
 
-def _rows(value: ir.Value | None) -> HeadRows | None:
+def _rows(value: Value | None) -> HeadRows | None:
     """Returns the 3-D form of a value (batch, length, heads, size): that from which it was split, or a Reshape."""
     sizes, split = dims(value), producer_of(value, "Reshape")
     if value is None or sizes is None or len(sizes) != 4:
@@ -155,7 +151,7 @@ def _rows_of_norm(norm: ir.Node) -> HeadRows | None:
     if not isinstance(heads, int) or not isinstance(size, int) or len(dims(norm.inputs[1]) or ()) != 1:
         return None
 
-    def build(editor: Editor, node: ir.Node) -> ir.Value:
+    def build(editor: Editor, node: ir.Node) -> Value:
         f = NodeBuilder(norm, editor, norm.outputs[0].dtype)
         inputs, attributes = [before, *norm.inputs[1:]], {**norm.attributes, "axis": -1}
         found = f.emit("RMSNormalization", inputs, attributes)[0]
@@ -164,16 +160,16 @@ def _rows_of_norm(norm: ir.Node) -> HeadRows | None:
     return HeadRows(heads, build)
 
 
-def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
+def _itself(source: Value, editor: Editor, node: ir.Node) -> Value:
     return source
 
 
-def _merge_heads(value: ir.Value, sizes: tuple[int | str, ...], editor: Editor, node: ir.Node) -> ir.Value:
+def _merge_heads(value: Value, sizes: tuple[int | str, ...], editor: Editor, node: ir.Node) -> Value:
     """Merges the heads that come from another node than a Reshape, such as a norm of each head."""
     return NodeBuilder(node, editor, value.dtype).Reshape(value, [0, 0, sizes[2]])
 
 
-def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
+def _piece(source: Value, count: int, index: int, editor: Editor, node: ir.Node) -> Value:
     """Splits a packed tensor into ``count`` equal pieces and returns one of them.
 
     Query, key and value insert one Split each; common-subexpression elimination merges the three.
@@ -182,7 +178,7 @@ def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.No
     return NodeBuilder(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
 
 
-def _rotary(rotary: ir.Node, before: HeadRows, editor: Editor, node: ir.Node) -> ir.Value:
+def _rotary(rotary: ir.Node, before: HeadRows, editor: Editor, node: ir.Node) -> Value:
     """Inserts the RotaryEmbedding of the 3-D form."""
     inputs = [before.build(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}

@@ -5,21 +5,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import onnx_ir as ir
-from onnx_ir import DataType
+from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.fusion.index_formulas import Linear, Read, index_formula
 from fx_onnx.passes.matchers import attribute, dims
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["CausalMask", "FuseGroupQueryAttention", "match_mask", "text_lengths"]
+__all__ = ["CausalMask", "fuse_group_query_attention", "match_mask", "text_lengths"]
 
 _LENGTHS = "fx_onnx.lengths"
 _BATCH, _QUERY, _KEY = Linear.of(-4), Linear.of(-2), Linear.of(-1)
 
 
-class FuseGroupQueryAttention(Rewrite):
+@rule("Attention(query, key, value, mask, keys, values)", since=23)
+def fuse_group_query_attention(
+    f: NodeBuilder, node: ir.Node, query: Value, key: Value, value: Value, mask: Value, keys: Value, values: Value
+) -> Result:
     """Attention(q, k, v, mask, past_k, past_v) → com.microsoft.GroupQueryAttention(q, k, v, past_k, past_v, lengths).
 
     The mask must be causal, with a sliding window or without, and read an input of padding. Legal where the padding is
@@ -27,31 +29,22 @@ class FuseGroupQueryAttention(Rewrite):
     into the buffer of the past, which may be longer than the past. With a past, either the batch or the number of new
     tokens must be 1.
     """
-
-    name = "fuse_group_query_attention"
-    op_types = ("Attention",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses one Attention that takes and returns a cache."""
-        if len(node.inputs) != 6 or None in node.inputs or len(node.outputs) != 3 or editor.function is not None:
-            return False
-        if reason := _misfit(node):
-            return self.declines(node, reason)
-        mask = match_mask(node.inputs[3], _length(node.inputs[4]))
-        if mask is None:
-            return self.declines(node, "the mask is not known to be causal and to hide the padding of an input")
-        query, key, value, _, *past = node.inputs
-        attributes = {
-            "num_heads": attribute(node, "q_num_heads"),
-            "kv_num_heads": attribute(node, "kv_num_heads"),
-            "scale": attribute(node, "scale"),
-            "softcap": attribute(node, "softcap"),
-            "local_window_size": mask.window,
-        }
-        inputs = [query, key, value, *past, *text_lengths(mask.padding, editor, node)]
-        editor.replace(node, "GroupQueryAttention", inputs, attributes, domain="com.microsoft")
-        return True
+    if len(node.outputs) != 3 or f.editor.function is not None:
+        return None
+    if reason := _misfit(node):
+        return reason
+    found = match_mask(mask, _length(keys))
+    if found is None:
+        return "the mask is not known to be causal and to hide the padding of an input"
+    attributes = {
+        "num_heads": attribute(node, "q_num_heads"),
+        "kv_num_heads": attribute(node, "kv_num_heads"),
+        "scale": attribute(node, "scale"),
+        "softcap": attribute(node, "softcap"),
+        "local_window_size": found.window,
+    }
+    inputs = [query, key, value, keys, values, *text_lengths(found.padding, f)]
+    return f.emit("GroupQueryAttention", inputs, attributes, outputs=3, domain="com.microsoft")
 
 
 def _misfit(node: ir.Node) -> str:
@@ -75,7 +68,7 @@ def _misfit(node: ir.Node) -> str:
     return ""
 
 
-def _length(past: ir.Value | None) -> int | str | None:
+def _length(past: Value | None) -> int | str | None:
     sizes = dims(past)
     return sizes[2] if sizes is not None and len(sizes) == 4 else None
 
@@ -83,11 +76,11 @@ def _length(past: ir.Value | None) -> int | str | None:
 class CausalMask(NamedTuple):
     """A causal mask: the input that is not 0 for tokens, and the number of keys in a window, or None."""
 
-    padding: ir.Value
+    padding: Value
     window: int | None
 
 
-def match_mask(mask: ir.Value | None, past: int | str | None) -> CausalMask | None:
+def match_mask(mask: Value | None, past: int | str | None) -> CausalMask | None:
     """Proves that the mask is causal, and finds its window and the padding. ``past`` is the length of the past."""
     formula = index_formula(mask)
     if formula is None or past is None or not isinstance(formula.element, frozenset):
@@ -107,14 +100,14 @@ def match_mask(mask: ir.Value | None, past: int | str | None) -> CausalMask | No
     return CausalMask(reads[0].value, limits[0].constant + 1 if limits else None)
 
 
-def text_lengths(padding: ir.Value, editor: Editor, node: ir.Node) -> tuple[ir.Value, ir.Value]:
+def text_lengths(padding: Value, f: NodeBuilder) -> tuple[Value, Value]:
     """Returns the index of each text's last token, (batch,), and the number of all places, a scalar.
 
     They are inserted once, right behind the inputs, for all layers.
     """
-    made: tuple[ir.Value, ir.Value] | None = padding.meta.get(_LENGTHS)
+    made: tuple[Value, Value] | None = padding.meta.get(_LENGTHS)
     if made is None or any(value.graph is None for value in made):  # not made yet, or removed with their last consumer
-        f = NodeBuilder(node, editor, DataType.INT32, after=padding)
+        f = NodeBuilder(f.node, f.editor, DataType.INT32, after=padding)
         total = f.Cast(f.Squeeze(f.Shape(padding, start=1, end=2), [0]), to=DataType.INT32)
         tokens = f.Cast(f.Cast(padding, to=DataType.BOOL), to=DataType.INT32)
         last = f.Sub(f.ReduceSum(tokens, [1], keepdims=0), 1)

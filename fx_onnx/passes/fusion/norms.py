@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, producer_of, same_shape
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.matchers import dims, same_shape
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FuseSkipNorm", "canonicalize_reciprocals", "fuse_rms_norm"]
+__all__ = ["canonicalize_reciprocals", "fuse_rms_norm", "fuse_skip_norm"]
 
 
 @rule("x * Reciprocal(y)")
@@ -51,38 +51,30 @@ def fuse_rms_norm(
     return f.RMSNormalization(x, weight, axis=-len(axes), epsilon=epsilon)
 
 
-class FuseSkipNorm(Rewrite):
+@rule("RMSNormalization(~(x + y), weight, axis=axis, epsilon=epsilon)", since=23)
+def fuse_skip_norm(
+    f: NodeBuilder, nodes: Sequence[ir.Node], x: Value, y: Value, weight: Value, axis: int, epsilon: float
+) -> Result:
     """RMSNormalization(Add(x, y), w) → com.microsoft.SkipSimplifiedLayerNormalization(x, y, w).
 
     Legal because the operator returns the sum too, as its fourth result. x and y are (batch, length, size), and w is a
     vector that is no result of a node.
     """
-
-    name = "fuse_skip_norm"
-    op_types = ("RMSNormalization",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses one norm with the sum before it, whose node becomes the operator."""
-        added, weight = producer_of(node.inputs[0], "Add"), node.inputs[1]
-        if added is None or added.graph is not node.graph or editor.function is not None:
-            return False
-        total = added.outputs[0]
-        if total.dtype != DataType.FLOAT or len(dims(total) or ()) != 3 or attribute(node, "axis", -1) not in (-1, 2):
-            return self.declines(
-                node, "the sum is not a float32 value of rank 3 that is normalized along its last axis"
-            )
-        if not all(same_shape(each, total) for each in added.inputs):
-            return self.declines(node, "an operand of the sum broadcasts")
-        if weight is None or weight.producer() is not None or len(dims(weight) or ()) != 1:
-            return self.declines(node, "the weight is no vector, or is computed")
-        attributes = {"epsilon": attribute(node, "epsilon", 1e-5)}
-        added.resize_outputs(4)
-        editor.replace_result(total, added.outputs[3])
-        editor.replace_result(node.outputs[0], total)
-        for unused in added.outputs[1:3]:
-            unused.name = ""
-        inputs = [*added.inputs, weight]
-        editor.replace(added, "SkipSimplifiedLayerNormalization", inputs, attributes, [node], domain="com.microsoft")
-        editor.remove_if_unused(node)
-        return True
+    norm, added = nodes
+    total = added.outputs[0]
+    if added.graph is not norm.graph or f.editor.function is not None:
+        return None
+    if total.dtype != DataType.FLOAT or len(dims(total) or ()) != 3 or axis not in (-1, 2):
+        return "the sum is not a float32 value of rank 3 that is normalized along its last axis"
+    if not (same_shape(x, total) and same_shape(y, total)):
+        return "an operand of the sum broadcasts"
+    if weight.producer() is not None or len(dims(weight) or ()) != 1:
+        return "the weight is no vector, or is computed"
+    added.resize_outputs(4)
+    f.editor.replace_result(total, added.outputs[3])
+    f.editor.replace_result(norm.outputs[0], total)
+    for unused in added.outputs[1:3]:
+        unused.name = ""
+    operator, attributes = "SkipSimplifiedLayerNormalization", {"epsilon": epsilon}
+    f.editor.replace(added, operator, [x, y, weight], attributes, [norm], domain="com.microsoft")
+    return total

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
-from onnx_ir import DataType
+from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     MAX_CONSTANT_BYTES,
     attribute,
-    chain,
-    commuted_inputs,
     constant_array,
     constant_integers,
     constant_number,
     dims,
-    is_absorbable,
     producer_of,
-    single_use_producer,
 )
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FusePartialRotary", "FuseRotaryEmbedding", "FuseSplitRotary"]
+__all__ = ["fuse_partial_rotary", "fuse_rotary_embedding", "fuse_split_rotary"]
 
 _TYPES = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
 _HALF = "fx_onnx.half"
@@ -32,129 +29,67 @@ _KEEPS_HALVES = ("Cos", "Sin", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expan
 _ELEMENTWISE = ("Cos", "Sin", "Cast", "Mul", "Div", "Unsqueeze", "Squeeze")
 
 
-class FuseRotaryEmbedding(Rewrite):
+@rule("x * cos + Concat(-second, first, axis=axis) * sin", since=23)
+def fuse_rotary_embedding(
+    f: NodeBuilder, x: Value, cos: Value, sin: Value, first: Value, second: Value, axis: int
+) -> Result:
     """x * cos + Concat(-x2, x1) * sin, x1 and x2 the halves of x → RotaryEmbedding(x, half of cos, half of sin).
 
     x is (batch, heads, length, size). Legal where the two halves of cos are equal, the two halves of sin are equal, and
     neither table depends on the head. The equality is proven from the numbers or from how a table is computed. No other
     node may read an intermediate result. All nodes that share a table share its half.
     """
-
-    name = "fuse_rotary_embedding"
-    op_types = ("Add",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses at the sum."""
-        if editor.function is not None or node.graph is not editor.model.graph:
-            return False
-        for first, second in commuted_inputs(node):
-            straight, rotated = single_use_producer(first, "Mul"), single_use_producer(second, "Mul")
-            if straight is None or rotated is None:
-                continue
-            x, sin = _match_rotated(rotated)
-            if x is None or sin is None or x not in straight.inputs:
-                continue
-            cos = straight.inputs[1 - straight.inputs.index(x)]
-            tables = [_Table(table, x, node, editor) for table in (cos, sin)]
-            if not all(table.is_usable() for table in tables):
-                return self.declines(node, "a table of cos or sin depends on the head or may have unequal halves")
-            halves = [table.half() for table in tables]
-            editor.replace(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
-            return True
-        return False
+    if _whole(f, first, second, axis) is not x:
+        return None
+    tables = [_Table(table, x, f) for table in (cos, sin)]
+    if not all(table.is_usable() for table in tables):
+        return "a table of cos or sin depends on the head or may have unequal halves"
+    return f.RotaryEmbedding(x, *[table.half() for table in tables])
 
 
-class FuseSplitRotary(Rewrite):
+@rule("Concat(first * cos - second * sin, second * cos + first * sin, axis=axis)", since=23)
+def fuse_split_rotary(f: NodeBuilder, cos: Value, sin: Value, first: Value, second: Value, axis: int) -> Result:
     """Concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin), x1 and x2 the halves of x → RotaryEmbedding(x, cos, sin).
 
     x is (batch, heads, length, size). Legal where neither table depends on the head. gpt-oss computes its embedding in
     this form. No other node may read an intermediate result.
     """
-
-    name = "fuse_split_rotary"
-    op_types = ("Concat",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses at the Concat."""
-        if editor.function is not None or node.graph is not editor.model.graph or len(node.inputs) != 2:
-            return False
-        ends = [single_use_producer(value, kind) for value, kind in zip(node.inputs, ("Sub", "Add"), strict=True)]
-        products = [single_use_producer(value, "Mul") for end in ends if end is not None for value in end.inputs]
-        absorbed = [each for each in (*ends, *products) if each is not None]
-        if len(absorbed) != 6 or attribute(node, "axis") not in (-1, 3):
-            return False
-        found = _match_split_products(*absorbed[2:])
-        if found is None:
-            return self.declines(node, "the products are not those of two halves with cos and sin")
-        x, *factors = found
-        tables = [_Table(table, x, node, editor, has_halves=False) for table in factors]
-        if not all(table.is_usable() for table in tables):
-            return self.declines(node, "a table of cos or sin depends on the head or has another size")
-        editor.replace(node, "RotaryEmbedding", [x, *(table.half() for table in tables)], {}, absorbed)
-        return True
+    x = _whole(f, first, second, axis)
+    if x is None:
+        return "the products are not those of two halves with cos and sin"
+    tables = [_Table(table, x, f, has_halves=False) for table in (cos, sin)]
+    if not all(table.is_usable() for table in tables):
+        return "a table of cos or sin depends on the head or has another size"
+    return f.RotaryEmbedding(x, *[table.half() for table in tables])
 
 
-class FusePartialRotary(Rewrite):
+@rule("Concat(RotaryEmbedding(first, *tables), second, axis=axis)", since=23)
+def fuse_partial_rotary(
+    f: NodeBuilder, nodes: Sequence[ir.Node], first: Value, tables: Sequence[Value], second: Value, axis: int
+) -> Result:
     """Concat(RotaryEmbedding(x1), x2), x1 and x2 the parts of x → RotaryEmbedding(x, rotary_embedding_dim=size of x1).
 
     Legal because the operator copies the rest of each head. Phi and GPT-NeoX rotate only a part of each head. No other
     node may read the rotated part.
     """
-
-    name = "fuse_partial_rotary"
-    op_types = ("Concat",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses at the Concat."""
-        rotary = producer_of(node.inputs[0], "RotaryEmbedding")
-        if rotary is None:
-            return False
-        if not is_absorbable(rotary.outputs[0]) or len(node.inputs) != 2 or rotary.attributes:
-            return self.declines(node, "the RotaryEmbedding has attributes or another consumer")
-        parts = _match_parts(rotary.inputs[0], node.inputs[1])
-        if parts is None or len(dims(parts[0]) or ()) != 4 or attribute(node, "axis") not in (-1, 3):
-            return self.declines(node, "the operands are not the two parts of each head of one value")
-        x, size = parts
-        inputs = [x, *rotary.inputs[1:]]
-        editor.replace(node, "RotaryEmbedding", inputs, {"rotary_embedding_dim": size}, absorbed=[rotary])
-        return True
+    parts = _match_parts(first, second)
+    if nodes[1].attributes:
+        return "the RotaryEmbedding has attributes"
+    if parts is None or len(dims(parts[0]) or ()) != 4 or axis not in (-1, 3):
+        return "the operands are not the two parts of each head of one value"
+    return f.RotaryEmbedding(parts[0], *tables, rotary_embedding_dim=parts[1])
 
 
-def _match_rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
-    """Matches Concat(-x2, x1) * factor, x1 and x2 the halves of x, and returns x and the factor, else Nones."""
-    for rotated, factor in commuted_inputs(product):
-        path = chain(rotated, "Concat", "Neg", single_use=True)
-        if path is None or len(path[0].inputs) != 2:
-            continue
-        joined, negative = path
-        parts = _match_parts(joined.inputs[1], negative.inputs[0])
-        sizes = dims(parts[0]) if parts is not None else None
-        if parts is None or sizes is None or len(sizes) != 4 or attribute(joined, "axis") not in (-1, 3):
-            continue
-        if 2 * parts[1] == sizes[3]:
-            return parts[0], factor
-    return None, None
+def _whole(f: NodeBuilder, first: Value, second: Value, axis: int) -> Value | None:
+    """Returns the value (batch, heads, length, size) of the main graph whose halves, along ``axis``, are the two."""
+    parts = _match_parts(first, second)
+    sizes = dims(parts[0]) if parts is not None else None
+    if parts is None or sizes is None or len(sizes) != 4 or 2 * parts[1] != sizes[3] or axis not in (-1, 3):
+        return None
+    return parts[0] if f.node.graph is f.editor.model.graph else None
 
 
-def _match_split_products(
-    first: ir.Node, second: ir.Node, *others: ir.Node
-) -> tuple[ir.Value, ir.Value | None, ir.Value | None] | None:
-    """Matches x1 * cos, x2 * sin, and the two products x2 * cos and x1 * sin, and returns x, cos and sin."""
-    for left, cos in commuted_inputs(first):
-        for right, sin in commuted_inputs(second):
-            parts = _match_parts(left, right)
-            sizes = dims(parts[0]) if parts is not None else None
-            if parts is None or sizes is None or len(sizes) != 4 or 2 * parts[1] != sizes[3]:
-                continue
-            if {frozenset(each.inputs) for each in others} == {frozenset((right, cos)), frozenset((left, sin))}:
-                return parts[0], cos, sin
-    return None
-
-
-def _match_parts(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
+def _match_parts(first: Value | None, second: Value | None) -> tuple[Value, int] | None:
     """Matches two parts of one value along its last axis, and returns the value and the size of the first part."""
     split = producer_of(first, "Split")
     producers = [split] if split is not None else [producer_of(value, "Slice") for value in (first, second)]
@@ -188,17 +123,15 @@ class _Table:
     With ``has_halves``, the table has a column for each element of a head, otherwise for each element of its half.
     """
 
-    def __init__(
-        self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor, *, has_halves: bool = True
-    ) -> None:
-        self.value, self.node, self.editor, self.dtype, self.has_halves = value, node, editor, x.dtype, has_halves
+    def __init__(self, value: Value, x: Value, f: NodeBuilder, *, has_halves: bool = True) -> None:
+        self.value, self.node, self.editor, self.dtype, self.has_halves = value, f.node, f.editor, x.dtype, has_halves
         unknown: tuple[int | str | None, ...] = (None, None, None, None)
         self.batch, _, self.length, self.size = dims(x) or unknown
         self.sizes = dims(value) or ()
 
     def is_usable(self) -> bool:
         """Returns whether the table has equal halves, depends on batch and position only, and expands to the batch."""
-        if self.value is None or not 2 <= len(self.sizes) <= 4:
+        if not 2 <= len(self.sizes) <= 4:
             return False
         if self.dtype not in _TYPES or self.value.dtype != self.dtype:
             return False
@@ -209,17 +142,17 @@ class _Table:
         known = isinstance(self.batch, int) or padded[0] != 1 or self._input_with_batch() is not None
         return known and (not self.has_halves or _has_equal_halves(self.value))
 
-    def half(self) -> ir.Value:
+    def half(self) -> Value:
         """Returns the first half, (batch, length, size / 2). It is inserted after the table, once for all consumers."""
-        if self.value is None or not isinstance(self.size, int):
+        if not isinstance(self.size, int):
             raise ValueError("the table is not usable")
         key = f"{_HALF} {self.batch}"
-        made: ir.Value | None = self.value.meta.get(key)
+        made: Value | None = self.value.meta.get(key)
         if made is None or made.graph is None:  # not made yet, or removed with its last consumer
             made = self.value.meta[key] = self._create_half(self.value, self.size // 2)
         return made
 
-    def _create_half(self, value: ir.Value, half: int) -> ir.Value:
+    def _create_half(self, value: Value, half: int) -> Value:
         shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
         array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
@@ -237,7 +170,7 @@ class _Table:
             result = f.constant(array)
         return f.Expand(result, self._batch_shape(f)) if shared else result
 
-    def _batch_shape(self, f: NodeBuilder) -> ir.Value:
+    def _batch_shape(self, f: NodeBuilder) -> Value:
         """Returns the shape (batch, 1, 1), to which an Expand broadcasts the half."""
         if isinstance(self.batch, int):
             return f.constant([self.batch, 1, 1])
@@ -246,7 +179,7 @@ class _Table:
         size = f.Shape(source, start=axis, end=axis + 1)
         return f.Concat(size, [1, 1], axis=0)
 
-    def _input_with_batch(self) -> ir.Value | None:
+    def _input_with_batch(self) -> Value | None:
         inputs = self.editor.model.graph.inputs
         return next((value for value in inputs if self.batch in (dims(value) or ())), None)
 
@@ -256,7 +189,7 @@ def _inserts_heads(unsqueeze: ir.Node) -> bool:
     return constant_integers(unsqueeze.inputs[1]) in ([1], [-3])
 
 
-def _first_half(value: ir.Value, half: int, f: NodeBuilder) -> ir.Value:
+def _first_half(value: Value, half: int, f: NodeBuilder) -> Value:
     """Returns the first half of a table with equal halves: computed from half of the angles, or else a Slice."""
     joined = producer_of(value, "Concat")
     if joined is not None and joined.inputs[0] is not None:
@@ -268,7 +201,7 @@ def _first_half(value: ir.Value, half: int, f: NodeBuilder) -> ir.Value:
     return f.emit(node.op_type, inputs, node.attributes)[0]
 
 
-def _has_equal_halves(value: ir.Value | None) -> bool:
+def _has_equal_halves(value: Value | None) -> bool:
     """Returns whether the halves along the last axis are equal, by their numbers or by how the value is computed."""
     array = constant_array(value)
     if array is not None:

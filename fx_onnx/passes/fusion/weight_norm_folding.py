@@ -3,109 +3,65 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import onnx_ir as ir
 import torch
+from onnx_ir import Value
 
 from fx_onnx.core.weights import Along, computed, elementwise
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import (
-    attribute,
-    commuted_inputs,
-    constant_integers,
-    initializer_tensor,
-    same_shape,
-    single_use_producer,
-)
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.matchers import initializer_tensor, same_shape
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FoldWeightNorm"]
+__all__ = ["fold_weight_norm"]
 
 
-class _Product(NamedTuple):
-    """The nodes and the weights of ``v * (g / ReduceL2(v))``."""
-
-    v: ir.Value
-    g: ir.Value
-    norm: ir.Node
-    quotient: ir.Node
-    product: ir.Node
-
-
-class FoldWeightNorm(Rewrite):
+@rule("v * (g / ReduceL2(v, integers.axes, keepdims=1))", "v * (g / ReduceL2(v, noop_with_empty_axes=0))")
+def fold_weight_norm(f: NodeBuilder, node: ir.Node, v: Value, g: Value, axes: list[int] | None) -> Result:
     """v * (g / ReduceL2(v)) → an initializer, computed when it is first read: a weight with weight normalization.
 
-    Legal because no caller can override the weights v and g. Applies where nothing else reads them.
+    Legal because no caller can override the weights v and g. Applies where nothing else reads them, but for equal
+    products: a module that runs twice computes its weight twice.
     """
-
-    name = "fold_weight_norm"
-    op_types = ("Mul",)
-    producers = frozenset({"Div"})
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Folds all products of the same weights: a module that runs twice has two."""
-        found = _matched(node)
-        if found is None:
-            return False
-        v, g = initializer_tensor(found.v), initializer_tensor(found.g)
-        if v is None or g is None or editor.function is not None:
-            return self.declines(node, "a caller can override a weight")
-        products = _products(found)
-        if products is None:
-            return self.declines(node, "another node reads a weight, or the model returns it")
-        axes = _axes(found.norm) or list(range(len(v.shape)))
-        function = functools.partial(_normalized, axes)
-        along = _along(axes, g.shape.numpy(), len(v.shape))
-        data = computed(function, v, g, dtype=v.dtype, shape=v.shape.numpy(), along=along)
-        weight = editor.initializer(data, f"{found.v.name}_folded")
-        for each in products:
-            editor.replace_with_value(each, weight)
-        return True
-
-
-def _matched(node: ir.Node) -> _Product | None:
-    """Returns the parts of the product that the node computes; None if it is another product."""
-    if node.op_type != "Mul" or node.domain:
+    data, gain = initializer_tensor(v), initializer_tensor(g)
+    if not same_shape(v, node.outputs[0]):
         return None
-    for v, factor in commuted_inputs(node):
-        quotient = single_use_producer(factor, "Div")
-        norm = None if quotient is None else single_use_producer(quotient.inputs[1], "ReduceL2")
-        if v is None or quotient is None or norm is None or norm.inputs[0] is not v:
-            continue
-        g = quotient.inputs[0]
-        if g is not None and same_shape(v, node.outputs[0]) and _axes(norm) is not None:
-            return _Product(v, g, norm, quotient, node)
-    return None
+    if data is None or gain is None or f.editor.function is not None:
+        return "a caller can override a weight"
+    if not _are_read_by_equals(node, v, g):
+        return "another node reads a weight, or the model returns it"
+    axes = axes or list(range(len(data.shape)))
+    along = _along(axes, gain.shape.numpy(), len(data.shape))
+    function, sizes = functools.partial(_normalized, axes), data.shape.numpy()
+    folded = computed(function, data, gain, dtype=data.dtype, shape=sizes, along=along)
+    weight = f.editor.initializer(folded, f"{v.name}_folded")
+    for use in v.uses():
+        if use.node is not node and _are_equal(use.node, node):
+            f.editor.replace_with_value(use.node, weight)
+    return weight
 
 
-def _axes(norm: ir.Node) -> list[int] | None:
-    """Returns the axes of the norm, none for all; None if they are computed or the norm does not keep them."""
-    given = norm.inputs[1] if len(norm.inputs) > 1 else None
-    if given is None:
-        return None if attribute(norm, "noop_with_empty_axes", 0) else []
-    return constant_integers(given) if attribute(norm, "keepdims", 1) else None
+def _are_read_by_equals(node: ir.Node, v: Value, g: Value) -> bool:
+    """Returns whether only products equal to the node read the weights, and the model returns none of these values."""
+    readers = [use.node for use in v.uses()]
+    products = [each for each in readers if _are_equal(each, node)]
+    norms = [each for each in readers if each not in products]
+    quotients = {use.node for norm in norms for use in norm.outputs[0].uses()}
+    ends = {use.node for quotient in quotients for use in quotient.outputs[0].uses()}
+    is_returned = any(value.is_graph_output() for value in (v, g, *[each.outputs[0] for each in products]))
+    return not is_returned and ends == set(products) and quotients == {use.node for use in g.uses()}
 
 
-def _products(found: _Product) -> list[ir.Node] | None:
-    """Returns all products like the given one, if nothing else reads their weights; else None.
-
-    A module that runs twice computes its weight twice.
-    """
-    if any(value.is_graph_output() for value in (found.v, found.g, found.product.outputs[0])):
-        return None
-    known = [
-        match
-        for use in found.v.uses()
-        if (match := _matched(use.node)) is not None
-        and match[:2] == found[:2]
-        and _axes(match.norm) == _axes(found.norm)
-        and match.norm.attributes == found.norm.attributes
-        and not match.product.outputs[0].is_graph_output()
-    ]
-    readers = {use.node for value in found[:2] for use in value.uses()}
-    return [each.product for each in known] if readers == {part for each in known for part in each[2:]} else None
+def _are_equal(first: ir.Node | None, second: ir.Node | None) -> bool:
+    """Returns whether two nodes compute the same, by operators, attributes and inputs."""
+    if first is None or second is None or first is second:
+        return first is second
+    if (first.op_type, first.domain, first.attributes) != (second.op_type, second.domain, second.attributes):
+        return False
+    pairs = itertools.zip_longest(first.inputs, second.inputs)
+    return all(x is y or (x and y and _are_equal(x.producer(), y.producer())) for x, y in pairs)
 
 
 def _normalized(axes: Sequence[int], v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import fx_onnx
 from fx_onnx.core import metadata
-from fx_onnx.passes.cleanup.shapes import SplitSelects, merge_reshapes, merge_transposes
+from fx_onnx.passes.cleanup.shapes import merge_reshapes, merge_transposes, split_selects
 from tests.passes.checking import check, model, origins
 
 
@@ -182,11 +182,11 @@ READS = "a = Gather<axis = 1>(x, i)\n b = Gather<axis = 1>(x, j)\n c = Gather<ax
 def test_all_elements() -> None:
     """Indices may be negative, and several reads may have the same index."""
     program = model(graph(READS))
-    check(program, SplitSelects(), [X], ["Split", "Squeeze", "Squeeze", "Squeeze"])
+    check(program, split_selects, [X], ["Split", "Squeeze", "Squeeze", "Squeeze"])
     assert origins(program, "b") == {"%b"}
     outputs = "float[N,4] a, float[N,4] b, float[N,4] c, float[N,4] d"
     program = model(graph(READS + "\n d = Gather<axis = 1>(x, i)", outputs))
-    check(program, SplitSelects(), [X], ["Split", *["Squeeze"] * 4])
+    check(program, split_selects, [X], ["Split", *["Squeeze"] * 4])
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_all_elements() -> None:
     ],
 )
 def test_declined_selects(reads: str) -> None:
-    assert not SplitSelects()(model(graph(reads, "float[N,4] a, float b, float[N,4] c"))).modified
+    assert not split_selects(model(graph(reads, "float[N,4] a, float b, float[N,4] c"))).modified

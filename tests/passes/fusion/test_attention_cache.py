@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.passes.fusion.attention_cache import FoldCache
+from fx_onnx.passes.fusion.attention_cache import fold_cache
 from tests.compare import assert_close
 from tests.passes.checking import check, model, origins
 
@@ -20,7 +20,7 @@ ARGS = [torch.randn(2, *size) for size in ((4, 3, 3), (2, 3, 3), (2, 3, 5), (2, 
 def test_the_graph_returns_the_cache(mask: str) -> None:
     """The Concats become results of Attention with their names."""
     program = model(f"g ({INPUTS}, bool[L,S] m) => ({RESULTS}) {{ {JOINED} y = Attention(q, a, b{mask}) }}", opset=23)
-    check(program, FoldCache(), [*ARGS, torch.ones(3, 9, dtype=torch.bool).tril(2)], ["Attention"])
+    check(program, fold_cache, [*ARGS, torch.ones(3, 9, dtype=torch.bool).tril(2)], ["Attention"])
     assert [value.name for value in program.graph[0].outputs] == ["y", "a", "b"]
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
@@ -31,7 +31,7 @@ def test_the_graph_returns_a_part_of_the_cache() -> None:
       <int64[1] first = {{-4}}, int64[1] end = {{99}}, int64[1] two = {{2}}, float[N,2,S,3] a> {{
       a = Concat<axis=2>(pk, k)\n c = Slice(a, first, end, two)\n b = Concat<axis=2>(pv, v)\n y = Attention(q, a, b)
     }}""", opset=23)  # fmt: skip
-    check(program, FoldCache(), ARGS, ["Attention", "Slice"])
+    check(program, fold_cache, ARGS, ["Attention", "Slice"])
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_the_graph_returns_a_part_of_the_cache() -> None:
 def test_declined(results: str, text: str) -> None:
     """Causal attention, values that no one returns, another consumer, three parts, and an Attention with a cache."""
     program = model(f"g ({INPUTS}) => ({results}) {KNOWN} {{ {text} }}", opset=23)
-    assert not FoldCache()(program).modified
+    assert not fold_cache(program).modified
 
 
 def test_lengths_that_differ() -> None:
     """Attention needs as many past keys as past values."""
     inputs = INPUTS.replace("P,5", "O,5")
     program = model(f"g ({inputs}) => ({RESULTS}) {{ {JOINED} y = Attention(q, a, b) }}", opset=23)
-    assert not FoldCache()(program).modified
+    assert not fold_cache(program).modified
 
 
 class Decoder(nn.Module):

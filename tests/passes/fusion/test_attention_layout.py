@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
+from fx_onnx.passes.fusion.attention_layout import fold_head_reshapes
 from tests.passes.checking import check, model, origins
 
 CONSTANTS = (
@@ -22,7 +22,7 @@ def test_split_and_merge_are_folded() -> None:
     program = model(f"""g ({INPUTS}, bool[L,M] mask) => (float[N,L,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.5>(q2, k2, v2, mask)\n {JOINED}
     }}""", opset=23)  # fmt: skip
-    check(program, FoldHeadReshapes(), [Q, K, V, torch.ones(4, 5, dtype=torch.bool).tril()], ["Attention"])
+    check(program, fold_head_reshapes, [Q, K, V, torch.ones(4, 5, dtype=torch.bool).tril()], ["Attention"])
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
 
@@ -31,7 +31,7 @@ def test_a_merge_that_flattens_more() -> None:
     program = model(f"""g ({INPUTS}) => (float[K,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.7>(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n y = Reshape(b, flat)
     }}""", opset=23)  # fmt: skip
-    check(program, FoldHeadReshapes(), [Q, K, V], ["Attention", "Reshape"])
+    check(program, fold_head_reshapes, [Q, K, V], ["Attention", "Reshape"])
 
 
 def test_packed_query_key_and_value() -> None:
@@ -40,7 +40,7 @@ def test_packed_query_key_and_value() -> None:
       p = Reshape(x, packed)\n t = Transpose<perm=[2,0,3,1,4]>(p)\n q = Gather(t, first)\n k = Gather(t, second)
       v = Gather(t, third)\n a = Attention(q, k, v)\n {JOINED}
     }}""", opset=23)  # fmt: skip
-    check(program, FoldHeadReshapes(), [torch.randn(2, 4, 18)], ["Split"] * 3 + ["Attention"])
+    check(program, fold_head_reshapes, [torch.randn(2, 4, 18)], ["Split"] * 3 + ["Attention"])
 
 
 @pytest.mark.parametrize("attributes", ["", "<interleaved=1>", "<rotary_embedding_dim=2>"])
@@ -52,7 +52,7 @@ def test_rotary_embedding_before_attention(attributes: str) -> None:
       {PARTED} r = RotaryEmbedding{attributes}(q2, c, s)\n a = Attention(r, k2, v2)\n {JOINED}
     }}""", opset=23)  # fmt: skip
     args = [Q, K[:, :4], V[:, :4], torch.rand(2, 4, 1), torch.rand(2, 4, 1)]
-    check(program, FoldHeadReshapes(), args, ["RotaryEmbedding", "Attention"])
+    check(program, fold_head_reshapes, args, ["RotaryEmbedding", "Attention"])
 
 
 def test_heads_that_were_not_split() -> None:
@@ -61,7 +61,7 @@ def test_heads_that_were_not_split() -> None:
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{
       {text} a = Attention(q2, k2, v2)\n {JOINED}
     }}""", opset=23)  # fmt: skip
-    check(program, FoldHeadReshapes(), [Q, K, V, torch.randn(2, 5, 2, 3)], ["Reshape", "Reshape", "Attention"])
+    check(program, fold_head_reshapes, [Q, K, V, torch.randn(2, 5, 2, 3)], ["Reshape", "Reshape", "Attention"])
 
 
 @pytest.mark.parametrize("norm", ["before", "after"])
@@ -74,7 +74,7 @@ def test_a_norm_of_each_head(norm: str) -> None:
       {text} a = Attention(q3, k2, v2)\n {JOINED}
     }}""", opset=23)  # fmt: skip
     wanted = ["Reshape", "RMSNormalization", "Reshape", "Attention"]
-    check(program, FoldHeadReshapes(), [Q, K, V, torch.rand(3)], wanted)
+    check(program, fold_head_reshapes, [Q, K, V, torch.rand(3)], wanted)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_a_norm_of_each_head(norm: str) -> None:
 def test_layout_declined(text: str) -> None:
     """A second consumer, values whose heads are another axis, and another permutation."""
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{ {text} }}""", opset=23)
-    assert not FoldHeadReshapes()(program).modified
+    assert not fold_head_reshapes(program).modified

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
+from fx_onnx.passes.fusion.group_query_attention import fuse_group_query_attention
 from tests.compare import assert_close
 from tests.passes.checking import check_equal, model, origins, run
 from tests.passes.fusion.masks import CAUSAL, CONSTANTS, PADDING, WINDOW
@@ -44,7 +44,7 @@ def operators(program: ir.Model) -> list[str]:
 def test_fused(nodes: str, attributes: str, batch: int, length: int, past: int) -> None:
     """The mask becomes the number of tokens of each text; prompts, single tokens, and more tokens of one text."""
     program = decoder(nodes, attributes)
-    check_equal(program, FuseGroupQueryAttention(), inputs(batch, length, past), None)
+    check_equal(program, fuse_group_query_attention, inputs(batch, length, past), None)
     lengths = ["Cast", "Cast", "Cast", "GroupQueryAttention", "ReduceSum", "Shape", "Squeeze", "Sub"]
     assert sorted(operators(program)) == lengths
     assert "%fk" not in origins(program, "y")
@@ -56,7 +56,7 @@ def test_padding_on_the_right() -> None:
     given[3] = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
     program = decoder()
     before = run(program, given)
-    assert FuseGroupQueryAttention()(program).modified
+    assert fuse_group_query_attention(program).modified
     after = run(program, given)
     for want, found in zip(before, after, strict=True):
         assert_close(found[0], want[0])
@@ -67,7 +67,7 @@ def test_layers_share_the_lengths() -> None:
     layers = f"""y1, fk1, fv1 = Attention<{HEADS}>(q, k, v, mask, pk, pv)
     y, fk, fv = Attention<{HEADS}>(y1, k, v, mask, pk, pv)"""
     program = decoder(attention=layers)
-    assert FuseGroupQueryAttention()(program).modified
+    assert fuse_group_query_attention(program).modified
     found = operators(program)
     assert (found.count("GroupQueryAttention"), found.count("ReduceSum"), found.count("Range")) == (2, 1, 0)
     assert program.graph.opset_imports["com.microsoft"] == 1
@@ -92,4 +92,4 @@ def test_layers_share_the_lengths() -> None:
 )  # fmt: skip
 def test_declined(program: ir.Model) -> None:
     """Masks of other meanings, other sizes and dtypes, and a past that is computed."""
-    assert not FuseGroupQueryAttention()(program).modified
+    assert not fuse_group_query_attention(program).modified

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.norms import FuseSkipNorm, canonicalize_reciprocals, fuse_rms_norm
+from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm, fuse_skip_norm
 from tests.passes.checking import check, model, origins
 
 WEIGHTS = {"w": torch.randn(4)}
@@ -89,13 +89,13 @@ def test_fused_skip() -> None:
     inputs = list(torch.randn(2, 2, 3, 8))
     fused = "SkipSimplifiedLayerNormalization"
     both = sums(NORM_SKIP + "z = Mul(n, s)", "float[N,S,8] z")
-    check(both, FuseSkipNorm(), inputs, [fused, "Mul"])
+    check(both, fuse_skip_norm, inputs, [fused, "Mul"])
     assert both.graph[0].domain == "com.microsoft" and both.graph.opset_imports["com.microsoft"] == 1
-    alone = check(sums(NORM_SKIP), FuseSkipNorm(), inputs, [fused])
+    alone = check(sums(NORM_SKIP), fuse_skip_norm, inputs, [fused])
     assert origins(alone, "n") == {"%s", "%n"}
-    check(sums(NORM_SKIP, "float[N,S,8] s, float[N,S,8] n"), FuseSkipNorm(), inputs, [fused])
+    check(sums(NORM_SKIP, "float[N,S,8] s, float[N,S,8] n"), fuse_skip_norm, inputs, [fused])
     two = NORM_SKIP + "t = Add(s, n)\n m = RMSNormalization(t, w)\n z = Mul(m, t)"
-    check(sums(two, "float[N,S,8] z"), FuseSkipNorm(), inputs, [fused, fused, "Mul"])
+    check(sums(two, "float[N,S,8] z"), fuse_skip_norm, inputs, [fused, fused, "Mul"])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_fused_skip() -> None:
 )
 def test_declined_skip(program: ir.Model) -> None:
     """Operands that broadcast, another rank or axis, a computed weight, and no sum."""
-    assert not FuseSkipNorm()(program).modified
+    assert not fuse_skip_norm(program).modified
 
 
 def test_quotient() -> None:

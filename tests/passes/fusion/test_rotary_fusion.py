@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
+from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -30,7 +30,7 @@ def test_computed_tables(halves: str) -> None:
         operators += (
             ["Shape", "Concat"] if more else []
         )  # for the second table; common-subexpression elimination merges them
-        check(program, FuseRotaryEmbedding(), [X, angles], operators)
+        check(program, fuse_rotary_embedding, [X, angles], operators)
 
 
 class Rotary(torch.nn.Module):
@@ -76,7 +76,7 @@ def test_part_of_a_head(parts: str) -> None:
       {parts} r = RotaryEmbedding(a, c, s)\n y = Concat<axis=-1>(r, b)
     }}""", opset=23)  # fmt: skip
     args = [torch.randn(2, 3, 5, 10), torch.rand(2, 5, 2), torch.rand(2, 5, 2)]
-    check(program, FusePartialRotary(), args, ["RotaryEmbedding"])
+    check(program, fuse_partial_rotary, args, ["RotaryEmbedding"])
 
 
 @pytest.mark.parametrize("join", ["Concat<axis=-1>(b, r)", "Concat<axis=-1>(r, z)", "Concat<axis=2>(r, a)"])
@@ -84,7 +84,7 @@ def test_no_part_of_a_head(join: str) -> None:
     """Parts in another order, of two values, or along another axis."""
     program = model(f"""g (float[N,3,5,10] x, float[N,5,2] c, float[N,5,2] s, float[N,3,5,6] z) => (float[A,B,C,D] y)
       {CONSTANTS} {{ {PARTS[0]} r = RotaryEmbedding(a, c, s)\n y = {join} }}""", opset=23)  # fmt: skip
-    assert not FusePartialRotary()(program).modified
+    assert not fuse_partial_rotary(program).modified
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_declined(text: str) -> None:
     constants = CONSTANTS.replace(">", ", int64[1] three = {3}>")
     program = model(f"""g (float[N,3,5,8] x, float[N,1,5,8] r, float[N,3,5,4] k, float[N,1,5,4] h) =>
       (float[N,3,5,8] y) {constants} {{ {text} }}""", opset=23)  # fmt: skip
-    assert not FuseRotaryEmbedding()(program).modified
+    assert not fuse_rotary_embedding(program).modified
 
 
 SPLIT = """a, b = Split<axis=-1, num_outputs=2>(x)\n p = Mul(a, cos)\n q = Mul(b, sin)\n low = Sub(p, q)
@@ -118,7 +118,7 @@ def test_split_halves() -> None:
             opset=23,
         )
         angles = ANGLES.expand(2 if batch == "N" else 1, 1, 5, 4)
-        check(program, FuseSplitRotary(), [X, angles], ["Cos", "Sin", "Squeeze", "Squeeze", "RotaryEmbedding", *more])
+        check(program, fuse_split_rotary, [X, angles], ["Cos", "Sin", "Squeeze", "Squeeze", "RotaryEmbedding", *more])
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_split_halves() -> None:
 def test_split_halves_declined(old: str, new: str) -> None:
     outputs = "float[N,3,5,8] y, float[N,3,5,4] z" if "z =" in new else "float[N,3,5,8] y"
     inputs = "float[N,3,5,8] x, float[N,1,5,4] cos, float[N,1,5,4] sin"
-    assert not FuseSplitRotary()(
+    assert not fuse_split_rotary(
         model(f"g ({inputs}) => ({outputs}) {{ {SPLIT.replace(old, new)} }}", opset=23)
     ).modified
     tables = "float[N,3,5,8] x, float[N,3,5,4] cos, float[N,1,5,4] sin"  # a table that depends on the head
-    assert not FuseSplitRotary()(model(f"g ({tables}) => (float[N,3,5,8] y) {{ {SPLIT} }}", opset=23)).modified
+    assert not fuse_split_rotary(model(f"g ({tables}) => (float[N,3,5,8] y) {{ {SPLIT} }}", opset=23)).modified

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.sink_attention import FuseSinkAttention
+from fx_onnx.passes.fusion.sink_attention import fuse_sink_attention
 from tests.compare import assert_close
 from tests.passes.checking import check_equal, model, run
 from tests.passes.fusion.masks import CAUSAL, CONSTANTS, PADDING, WINDOW
@@ -58,7 +58,7 @@ def inputs(batch: int, length: int, past: int) -> list[torch.Tensor]:
 def test_fused(mask: str, scores: str, batch: int, length: int, past: int) -> None:
     """Prompts, single tokens, and more tokens of one text, with and without a window and a scale."""
     program = decoder(mask, scores)
-    check_equal(program, FuseSinkAttention(), inputs(batch, length, past), None)
+    check_equal(program, fuse_sink_attention, inputs(batch, length, past), None)
     found = [node.op_type for node in program.graph]
     assert found.count("GroupQueryAttention") == 1 and not {"Softmax", "MatMul", "Transpose", "Slice"} & set(found)
     assert program.graph.initializers["sinks_vector"].shape == (4,)
@@ -69,7 +69,7 @@ def test_padding_on_the_right() -> None:
     given[3] = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
     program = decoder()
     before = run(program, given)
-    assert FuseSinkAttention()(program).modified
+    assert fuse_sink_attention(program).modified
     after = run(program, given)
     assert_close(after[0][0], before[0][0])
     assert_close(after[0][1, :3], before[0][1, :3])
@@ -89,4 +89,4 @@ def test_padding_on_the_right() -> None:
 )  # fmt: skip
 def test_declined(program: ir.Model) -> None:
     """Another mask, another column, a computed scale, and values that other nodes read."""
-    assert not FuseSinkAttention()(program).modified
+    assert not fuse_sink_attention(program).modified

@@ -7,7 +7,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import fx_onnx
 from fx_onnx.core.weights import LazyWeight
-from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
+from fx_onnx.passes.fusion.weight_norm_folding import fold_weight_norm
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -22,24 +22,24 @@ def weights(v: tuple[int, ...] = (6, 4, 3), g: tuple[int, ...] = (6, 1, 1)) -> d
 
 
 def test_one_convolution_is_left() -> None:
-    program = check(model(TEXT, weights()), FoldWeightNorm(), [X], ["Conv"])
+    program = check(model(TEXT, weights()), fold_weight_norm, [X], ["Conv"])
     folded = program.graph[0].inputs[1]
     assert folded is not None and folded.name == "v_folded" and isinstance(folded.const_value, LazyWeight)
 
 
 def test_the_operands_may_be_swapped() -> None:
-    check(model(TEXT.replace("Mul(v, q)", "Mul(q, v)"), weights()), FoldWeightNorm(), [X], ["Conv"])
+    check(model(TEXT.replace("Mul(v, q)", "Mul(q, v)"), weights()), fold_weight_norm, [X], ["Conv"])
 
 
 def test_the_norm_of_the_whole_weight() -> None:
-    check(model(TEXT.replace("(v, axes)", "<keepdims=0>(v)"), weights(g=())), FoldWeightNorm(), [X], ["Conv"])
+    check(model(TEXT.replace("(v, axes)", "<keepdims=0>(v)"), weights(g=())), fold_weight_norm, [X], ["Conv"])
 
 
 def test_a_module_that_runs_twice() -> None:
     """Each run computes the weight; the model keeps one."""
     text = TEXT.replace("y = Conv(x, w)", "m = ReduceL2(v, axes) p = Div(g, m) u = Mul(v, p) y = Sum(a, b)")
     text = text.replace("y = Sum", "a = Conv(x, w) b = Conv(x, u) y = Sum")
-    program = check(model(text, weights()), FoldWeightNorm(), [X], ["Conv", "Conv", "Sum"])
+    program = check(model(text, weights()), fold_weight_norm, [X], ["Conv", "Conv", "Sum"])
     assert program.graph[0].inputs[1] is program.graph[1].inputs[1]
 
 
@@ -55,13 +55,13 @@ def test_a_module_that_runs_twice() -> None:
     ],
 )
 def test_declined(old: str, new: str) -> None:
-    assert not FoldWeightNorm()(model(TEXT.replace(old, new), weights())).modified
+    assert not fold_weight_norm(model(TEXT.replace(old, new), weights())).modified
 
 
 def test_weights_of_the_caller() -> None:
     """They may change after the export."""
     text = TEXT.replace("float[N,4,9] x)", "float[N,4,9] x, float[6,4,3] v, float[6,1,1] g)")
-    assert not FoldWeightNorm()(model(text)).modified
+    assert not fold_weight_norm(model(text)).modified
 
 
 @pytest.mark.parametrize("dim", [0, 2, None])
