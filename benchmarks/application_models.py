@@ -188,10 +188,11 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
 
 
 def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns PyTorch's tokens or results."""
+    """Returns PyTorch's results; for a model that generates, the tokens and the logits of each step."""
     with torch.no_grad():
         if chosen.generates:
-            return {"tokens": model.generate(**given, **_GENERATION)}
+            found = model.generate(**given, **_GENERATION, return_dict_in_generate=True, output_logits=True)
+            return {"tokens": found.sequences, "logits": torch.stack(found.logits, 1)}
         return {key: value for key, value in model(**given).items() if isinstance(value, torch.Tensor)}
 
 

@@ -3,7 +3,8 @@
     python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...] [--kept FILE]
 
 FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The reference is the
-module in the same precision. The table goes into docs/applications.md.
+module in the same precision. A model that generates does it twice: freely, and with PyTorch's tokens, so that the
+logits of each step can be compared. The table goes into docs/applications.md.
 """
 
 import json
@@ -25,32 +26,49 @@ from fx_onnx.pretrained.precisions import PRECISIONS, convert
 from fx_onnx.pretrained.source import read_source
 
 NAMES = (
-    *("roberta", "distilbert", "vit", "wav2vec2", "gpt2", "llama", "qwen2"),
+    *("roberta", "distilbert", "vit", "segformer", "detr", "swin2sr", "wav2vec2", "hubert", "wavlm", "unispeech-sat"),
+    *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
 )
 
 CLIENT = """
 import fs from "fs";
-const { env, Tensor, ...classes } = await import("@huggingface/transformers");
+const { env, Tensor, LogitsProcessor, ...classes } = await import("@huggingface/transformers");
 const [folder, name, dtype, method, output] = process.argv.slice(2);
 env.allowRemoteModels = false;
 env.localModelPath = folder + "/";
+const read = (file) => JSON.parse(fs.readFileSync(`${folder}/${file}.json`));
+const write = (file, { dims, data }) =>
+  fs.writeFileSync(`${folder}/${file}.json`, JSON.stringify({ dims, values: Array.from(data, Number) }));
 const given = {};
-for (const [key, [dims, values]] of Object.entries(JSON.parse(fs.readFileSync(folder + "/given.json"))))
+for (const [key, [dims, values]] of Object.entries(read("given")))
   given[key] = /_(values|features|points)$/.test(key)
     ? new Tensor("float32", Float32Array.from(values), dims)
     : new Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
 const model = await classes[name].from_pretrained("out", { dtype });
-let found;
 if (method === "generate") {
   const { input_features, ...rest } = given;
-  const call = input_features ? { inputs: input_features, ...rest } : given;
-  found = await model.generate({ ...call, max_new_tokens: 20, do_sample: false });
+  let call = { max_new_tokens: 20, do_sample: false, ...rest };
+  if (input_features) {
+    const start = [BigInt(model.generation_config.decoder_start_token_id)];
+    call = { ...call, inputs: input_features, decoder_input_ids: Array(input_features.dims[0]).fill(start) };
+  }
+  write("tokens", await model.generate(call));
+  const tokens = read("wanted"), steps = [];
+  class Forced extends LogitsProcessor {
+    _call(ids, logits) {
+      steps.push(...logits.data);
+      logits.data.fill(-Infinity);
+      ids.forEach((row, place) => { logits[place].data[tokens[place][row.length]] = 0; });
+      return logits;
+    }
+  }
+  await model.generate({ ...call, no_repeat_ngram_size: 0, logits_processor: [new Forced()] });
+  write("found", { dims: [20, tokens.length, steps.length / 20 / tokens.length], data: steps });
 } else {
   const results = await model(given);
-  found = results[output in results ? output : Object.keys(results)[0]];
+  write("found", results[output in results ? output : Object.keys(results)[0]]);
 }
-fs.writeFileSync(folder + "/found.json", JSON.stringify({ dims: found.dims, values: Array.from(found.data, Number) }));
 """
 
 
@@ -71,41 +89,50 @@ def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
     except fx_onnx.OnnxExporterError as error:
         return f"refused: {error.message}"
     found = read_source(source, chosen.task, None, False)
-    parts = {each.name: each for each in found.row.parts(model, found.row.outputs, processed(found.processors))}
+    forms = found.row.parts(model, found.row.outputs, processed(found.processors))
+    parts = {each.name: each for each in forms if not each.forms or LAYOUTS["transformers.js"].form in each.forms}
     given = inputs_of(model, {name for part in parts.values() for name in part.kwargs})
-    if "input_features" in given:  # transformers.js transcribes one sound in each call
-        given = {name: value[:1] for name, value in given.items()}
-    if "embed_tokens" in parts:  # with an image, its second step takes the padding of the past for tokens
-        given["input_ids"], given["attention_mask"] = given["input_ids"][1:], given["attention_mask"][1:]
-        given["pixel_values"] = given["pixel_values"][1:]
+    if "embed_tokens" in parts:  # with an image, the client's second step takes the padding of the past for tokens
+        given["input_ids"] = given["input_ids"] + 7 * (1 - given["attention_mask"])
+        given["attention_mask"] = torch.ones_like(given["attention_mask"])
     (folder / "given.json").write_text(
         json.dumps({key: [list(value.shape), value.flatten().tolist()] for key, value in given.items()})
     )
     want = _wanted(chosen, model, parts, precision, given)
+    if chosen.generates:
+        (folder / "wanted.json").write_text(json.dumps(want["tokens"].tolist()))
+    output = next(reversed(parts.values())).outputs[0]
     call = "generate" if chosen.generates else "forward"
     name = chosen.in_js or type(model).__name__
-    command = ["node", "run.mjs", str(folder), name, precision, call, next(reversed(parts.values())).outputs[0]]
+    command = ["node", "run.mjs", str(folder), name, precision, call, output]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
-        return f"fails: {next((line for line in done.stderr.splitlines() if 'Error' in line), done.stderr[-300:])}"
-    result = json.loads((folder / "found.json").read_text())
-    if result["dims"] != list(want.shape):
-        return f"fails: {result['dims']} instead of {list(want.shape)}"
-    values = torch.tensor(result["values"]).reshape(want.shape)
-    distance = max(file.distance for file in files)
+        return f"fails: {next((line for line in done.stderr.splitlines() if 'Error: ' in line), done.stderr[-300:])}"
+    results, tokens = _read(folder / "found.json"), ""
     if chosen.generates:
-        return f"{(values == want).float().mean():.0%} of the tokens, {distance:.1e}"
-    return f"{((values - want).abs().max() / want.abs().max()).item():.1e}, {distance:.1e}"
+        results, right = results.transpose(0, 1), want["tokens"]
+        tokens = f" ({(_read(folder / 'tokens.json') == right).float().mean():.0%} of the tokens)"
+    if results.shape != want[output].shape:
+        return f"fails: {list(results.shape)} instead of {list(want[output].shape)}"
+    difference = (results - want[output]).abs().max() / want[output].abs().max()
+    return f"{difference.item():.1e}{tokens}, {max(file.distance for file in files):.1e}"
 
 
-def _wanted(chosen: Case, model: Any, parts: dict[str, Part], precision: str, given: dict[str, Tensor]) -> Tensor:
-    """Returns the tokens or the first result of the modules in a precision; in fp32, those of the model itself."""
+def _read(file: Path) -> Tensor:
+    found = json.loads(file.read_text())
+    return torch.tensor(found["values"]).reshape(found["dims"])
+
+
+def _wanted(
+    chosen: Case, model: Any, parts: dict[str, Part], precision: str, given: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the results of the modules in a precision; in fp32, those of the model itself if it generates."""
     if precision == "fp32" and chosen.generates:
-        return results_of(chosen, model, given)["tokens"]
+        return results_of(chosen, model, given)
     modules = {name: convert(part.module, part.kwargs, precision).module for name, part in parts.items()}
     with torch.no_grad():
         if "decoder" in modules:
-            return results_of(chosen, modules["decoder"], given)["tokens"]
+            return results_of(chosen, modules["decoder"], given)
         if "embed_tokens" in modules:
             return _chat(chosen, modules, model.config.image_token_id, given)
         if "encoder_model" in modules:
@@ -114,27 +141,28 @@ def _wanted(chosen: Case, model: Any, parts: dict[str, Part], precision: str, gi
         found: dict[str, Tensor] = dict(given)
         for name, module in modules.items():
             found |= module(**{key: found[key] for key in parts[name].kwargs})
-        return found[next(reversed(parts.values())).outputs[0]]
+        return found
 
 
-def _chat(chosen: Case, modules: dict[str, Any], image_token: int, given: dict[str, Tensor]) -> Tensor:
-    """Returns the tokens of a decoder that reads images."""
-    embeddings = modules["embed_tokens"](given["input_ids"])["inputs_embeds"]
-    features = modules["vision_encoder"](given["pixel_values"])["image_features"]
+def _chat(chosen: Case, modules: dict[str, Any], image_token: int, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tokens and logits of a decoder that reads images."""
+    embeddings = modules["embed_tokens"](input_ids=given["input_ids"])["inputs_embeds"]
+    features = modules["vision_encoder"](pixel_values=given["pixel_values"])["image_features"]
     embeddings[given["input_ids"] == image_token] = features
     inputs = {"inputs_embeds": embeddings, "attention_mask": given["attention_mask"]}
-    return torch.cat([given["input_ids"], results_of(chosen, modules["decoder_model_merged"], inputs)["tokens"]], 1)
+    found = results_of(chosen, modules["decoder_model_merged"], inputs)
+    return {**found, "tokens": torch.cat([given["input_ids"], found["tokens"]], 1)}
 
 
-def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], start: int) -> Tensor:
-    """Returns 20 tokens of an encoder and a decoder. The states of the encoder are never in the past."""
+def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], start: int) -> dict[str, Tensor]:
+    """Returns 20 tokens of an encoder and a decoder, and logits. The states of the encoder are never in the past."""
     states = modules["encoder_model"](**given)["last_hidden_state"]
     mask = {"encoder_attention_mask": given["attention_mask"]} if "encoder_attention_mask" in part.kwargs else {}
     past = pytree.tree_map(
         lambda x: x.new_zeros(len(states), x.shape[1], 0, x.shape[3]), part.kwargs["past_key_values"]
     )
     empty, spec = pytree.tree_flatten(past)
-    tokens = torch.full((len(states), 1), start)
+    tokens, steps = torch.full((len(states), 1), start), list[Tensor]()
     for _ in range(20):
         new = tokens[:, -1:]
         logits, *present = modules["decoder_model_merged"](
@@ -145,8 +173,9 @@ def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], st
             for name, old, each in zip(part.outputs[1:], empty, present, strict=True)
         ]
         past = pytree.tree_unflatten(kept, spec)
+        steps.append(logits[:, -1])
         tokens = torch.cat([tokens, logits[:, -1].scatter(1, tokens, -torch.inf).argmax(-1, keepdim=True)], 1)
-    return tokens
+    return {"tokens": tokens, "logits": torch.stack(steps, 1)}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.inputs import input_names, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
 from fx_onnx.pretrained.parts import Part
-from fx_onnx.pretrained.precisions import PRECISIONS, convert
+from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
 from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import read_source
 from fx_onnx.program.destination import check_folder
@@ -118,6 +118,7 @@ def export_pretrained(
     parts = [part for part in forms if not part.forms or chosen.form in part.forms]
     _check_parts(parts, chosen, layout, found.task)
     _check_inputs(parts, inputs or {})
+    _check_layers(parts, precisions)
     with replaced(place) as new:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
@@ -196,6 +197,17 @@ def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
             f"No part of the model takes the input {shown(unknown[0])}; its inputs are {', '.join(taken)}.",
             id=MessageId.CONFLICTING_ARGUMENTS,
         )
+
+
+def _check_layers(parts: list[Part], precisions: Sequence[str]) -> None:
+    for each in precisions:
+        row = PRECISIONS[each]
+        if row.config is not None and not any(quantizes(part.module, each) for part in parts):
+            raise ArgumentError(
+                f"The precision {each} does not fit the model, because it has no Linear layer whose inputs are a "
+                f"multiple of {row.block}; choose fp16.",
+                id=MessageId.COMMAND_OPTION,
+            )
 
 
 def _written(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.core.errors import ArgumentError, first_line
@@ -95,11 +96,28 @@ class Features(torch.nn.Module):
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Runs the method."""
-        found = getattr(self.model, self.method)(**inputs)
+        with _UndividedBatch() if self.as_rows else nullcontext():
+            found = getattr(self.model, self.method)(**inputs)
         found = getattr(found, "pooler_output", found)
         if self.as_rows:
             found = torch.cat([each.flatten(0, -2) for each in pytree.tree_leaves(found)])
         return {self.field: found}
+
+
+class _UndividedBatch(TorchFunctionMode):
+    """Keeps a tensor whole that is divided into the items of a dynamic batch, of which a list would fix the number."""
+
+    divided: torch.Tensor | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Returns the whole tensor as the only item, and 1 as the length that ``list`` asks for next."""
+        last, self.divided = self.divided, None
+        if func is torch.Tensor.__len__ and args[0] is last:
+            return 1
+        if func is torch.Tensor.unbind and args[1:] in ((), (0,)) and isinstance(args[0].shape[0], torch.SymInt):
+            self.divided = args[0]
+            return args[:1]
+        return func(*args, **kwargs or {})
 
 
 def one_graph(model: Any, fields: Sequence[str], given: Given) -> list[Part]:

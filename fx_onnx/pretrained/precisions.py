@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["PRECISIONS", "Converted", "Precision", "convert"]
+__all__ = ["PRECISIONS", "Converted", "Precision", "convert", "quantizes"]
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,14 @@ class Converted:
 
 
 def _int8() -> Any:
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig
+    """Returns a scale and a zero point for each row of the activations.
 
-    return Int8DynamicActivationInt8WeightConfig()
+    Without a zero point, torchao divides by the largest magnitude / 127.5. The largest negative number is then between
+    two integers, and the last bit of a sum decides to which of them it is rounded.
+    """
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, MappingType
+
+    return Int8DynamicActivationInt8WeightConfig(act_mapping_type=MappingType.ASYMMETRIC)
 
 
 def _int4() -> Any:
@@ -100,7 +106,7 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
         precision: a name in ``PRECISIONS``.
 
     Raises:
-        ArgumentError: torchao is not installed, no layer can be quantized, or the results are not finite.
+        ArgumentError: torchao is not installed, or the results are not finite.
     """
     row, kept = PRECISIONS[precision], list[str]()
     if not row.half and row.config is None:
@@ -148,7 +154,8 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
     def after(name: str, module: nn.Module, _: Any, __: Any, expected: Any) -> None:
         args, kwargs = _cast(arguments.pop(), torch.float32, torch.float16)
         limit = _SUM_LIMIT if any(True for _ in module.children()) else _LIMIT
-        if name not in kept and _distance(partial(half.get_submodule(name), *args, **kwargs), expected) > limit:
+        run = partial(half.get_submodule(name), *args, **kwargs)
+        if name not in kept and Context().run(_distance, run, expected) > limit:  # not for the collectors of the model
             for inner in [each for each in kept if each.startswith(f"{name}.")]:
                 for hook in kept.pop(inner):
                     hook.remove()
@@ -216,11 +223,28 @@ def _distance(run: Callable[[], Any], expected: Any) -> float:
 # ---------------------------------------------------------------- integers
 
 
+def quantizes(module: nn.Module, precision: str) -> bool:
+    """Returns whether a precision quantizes a layer of a module."""
+    row = PRECISIONS[precision]
+    return row.config is not None and any(_fits(each, row) for each in module.modules())
+
+
+def _fits(layer: nn.Module, row: Precision) -> bool:
+    weight = getattr(layer, "weight", None)
+    length = getattr(layer, "in_features" if type(layer) is nn.Linear else "nx", 0)
+    return type(layer) in (nn.Linear, _conv1d()) and length % row.block == 0 and bool(weight.isfinite().all())
+
+
+def _conv1d() -> type | None:
+    """Returns transformers' class of a Linear layer with a transposed weight, if it was imported."""
+    return getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+
+
 def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
     """Quantizes the weights of Linear layers. Returns the names of those whose weight has no such form.
 
     Raises:
-        ArgumentError: torchao is not installed, or no layer has such a form.
+        ArgumentError: torchao is not installed.
     """
     try:
         from torchao.quantization import quantize_
@@ -230,25 +254,16 @@ def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
         ) from None
     _to_linear(module)
     layers = {name: each for name, each in module.named_modules() if type(each) is nn.Linear}
-    fitting = {
-        name for name, each in layers.items()
-        if each.in_features % row.block == 0 and bool(each.weight.isfinite().all())
-    }  # fmt: skip
-    if not fitting or row.config is None:
-        raise ArgumentError(
-            f"The precision {precision} does not fit the model, because it has no Linear layer whose inputs are a "
-            f"multiple of {row.block}; choose fp16.",
-            id=MessageId.COMMAND_OPTION,
-        )
-    quantize_(module, row.config(), filter_fn=lambda _, name: name in fitting)
+    fitting = {name for name, each in layers.items() if _fits(each, row)}
+    if row.config is not None:
+        quantize_(module, row.config(), filter_fn=lambda _, name: name in fitting)
     return [name for name in layers if name not in fitting]
 
 
 def _to_linear(module: nn.Module) -> None:
-    """Replaces transformers' Conv1D, a Linear layer with a transposed weight, by a Linear layer."""
-    kind = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    """Replaces transformers' Conv1D by a Linear layer."""
     for name, each in list(module.named_modules()):
-        if kind is not None and type(each) is kind:
+        if type(each) is _conv1d():
             linear = nn.Linear(each.nx, each.nf, device="meta")
             linear.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)
             linear.bias = each.bias

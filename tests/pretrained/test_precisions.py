@@ -1,5 +1,6 @@
 """The precisions: what is changed, what is kept, and the results of the export."""
 
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.precisions import PRECISIONS, convert
+from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
 
 
 class Net(nn.Module):
@@ -90,11 +91,41 @@ def test_kept_weights() -> None:
 
 
 def test_other_rows() -> None:
-    """A layer whose rows are no multiple of a block is named; a model without any other layer is refused."""
+    """A layer whose rows are no multiple of a block is named; a module without any other layer does not change."""
     pytest.importorskip("torchao")
     assert convert(Net(sizes=(64, 40, 64)).eval(), kwargs(), "q4").kept == ("last",)
-    with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
-        convert(nn.Sequential(nn.Linear(40, 8)).eval(), {"input": torch.randn(2, 40)}, "q4")
+    other = nn.Sequential(nn.Linear(40, 8)).eval()
+    assert not quantizes(other, "q4") and quantizes(other, "int8") and not quantizes(other, "fp16")
+    found = convert(other, {"input": torch.randn(2, 40)}, "q4")
+    assert found.kept == ("0",) and found.distance == 0
+
+
+def test_largest_negative_number() -> None:
+    """In int8, the largest number of a row has one integer, although the last bits of the row change."""
+    pytest.importorskip("torchao")
+    rows = -torch.rand(200, 8, generator=torch.Generator().manual_seed(0))
+    module = convert(nn.Sequential(nn.Linear(8, 8)).eval(), {"input": rows}, "int8").module
+    changed = rows * (1 + 1e-7 * torch.randn(200, 8, generator=torch.Generator().manual_seed(1)))
+    torch.testing.assert_close(module(input=changed), module(input=rows), rtol=1e-5, atol=1e-6)
+
+
+def test_collectors_of_a_model() -> None:
+    """What a model collects during its call does not have the results of the comparison."""
+    collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
+
+    class Collecting(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            collected.set(found := [])
+            super().forward(x)
+            return torch.stack(found)
+
+    def collect(*call: Any) -> None:
+        if (found := collected.get()) is not None:
+            found.append(call[-1])
+
+    model = Collecting().eval()
+    model.norm.register_forward_hook(collect)
+    assert convert(model, kwargs(), "fp16").distance < 5e-3
 
 
 def test_not_finite() -> None:
