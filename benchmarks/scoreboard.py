@@ -438,10 +438,9 @@ def main() -> int:
     }
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imported once, before the forks
     results, end = Results(options.results), time.monotonic() + options.seconds
-    for name in options.lists:
-        for case in [*lists[name]()][:: options.every]:
-            if (case.list, case.name) in results.known or time.monotonic() > end:
-                continue
+    sample = [case for name in options.lists for case in [*lists[name]()][:: options.every]]
+    for case in sample:
+        if (case.list, case.name) not in results.known and time.monotonic() < end:
             try:
                 found = isolated(partial(outcome, case), options.limit)
             except Failed as error:
@@ -453,8 +452,10 @@ def main() -> int:
     commit = options.commit
     if options.paritybench and (options.paritybench / ".git").exists():
         commit = subprocess.check_output(["git", "-C", options.paritybench, "rev-parse", "HEAD"], text=True).strip()
-    PAGE.write_text(page(results.known, commit, options.every), encoding="utf-8")
-    return int(any(kind == WRONG for each in results.known.values() for kind in each.kinds.values()))
+    keys = [(case.list, case.name) for case in sample]
+    known = {key: results.known[key] for key in keys if key in results.known}
+    PAGE.write_text(page(known, commit, options.every), encoding="utf-8")
+    return int(any(kind == WRONG for each in known.values() for kind in each.kinds.values()))
 
 
 if __name__ == "__main__":
