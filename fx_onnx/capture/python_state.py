@@ -85,9 +85,9 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]
         yield changed
     finally:
         hook.remove()
-        for place, leaves in python_values(model, known).items():
+        for place, leaves in python_values(model, known, before).items():
             found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
-            if found and place not in before and isinstance(place.owner, str):
+            if found and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)
         for tensor, old in tensors:
             if not torch.equal(tensor, old):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import operator
 import random
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -64,36 +65,46 @@ _KINDS: dict[Any, str] = {
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 
 
-def python_values(model: torch.nn.Module, known: Container[str] = ()) -> dict[Place, Values]:
-    """Returns the values that the forward of a model may change, by place, without the buffers ``known``."""
+def python_values(
+    model: torch.nn.Module, buffers: Container[str] = (), known: Container[Place] = ()
+) -> dict[Place, Values]:
+    """Returns the values that the forward of a model may change, by place.
+
+    Args:
+        model: The model.
+        buffers: The paths of the buffers that are left out.
+        known: The places that are left out.
+    """
     seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
     values: dict[Place, Any] = dict(zip(RANDOM, (random.getstate(), np.random.get_state()), strict=True))
+    kinds: dict[type, None] = {}
     for path, module in model.named_modules():
+        kinds[type(module)] = None
         for name, value in {**vars(module), **module._buffers}.items():
-            if name not in _OWN_ATTRIBUTES and f"{path}.{name}".removeprefix(".") not in known:
+            if name not in _OWN_ATTRIBUTES and f"{path}.{name}".removeprefix(".") not in buffers:
                 values[Place(path, name, type(module))] = value
-    for kind in {type(module): None for module in model.modules()}:
-        for base in kind.__mro__:
-            if not is_library(base.__module__):
-                values.update(_shared_values(base))
-    return {place: dict(_leaves(value, seen, ())) for place, value in values.items()}
+    for base in {base: None for kind in kinds for base in kind.__mro__ if not is_library(base.__module__)}:
+        values.update(_shared_values(base))
+    return {place: dict(_leaves(value, seen, ())) for place, value in values.items() if place not in known}
 
 
 def _shared_values(kind: type) -> Iterator[tuple[Place, Any]]:
     """Yields the values of a class, and of the global variables that its functions name."""
     for name, value in vars(kind).items():
         if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
-            for variable in sorted(names_in(value.__code__) & value.__globals__.keys()):
-                if not variable.startswith("__"):
-                    yield Place(value.__module__, variable, kind), value.__globals__[variable]
+            variables = value.__globals__
+            for variable in names_in(value.__code__):
+                if variable in variables and not variable.startswith("__"):
+                    yield Place(value.__module__, variable, kind), variables[variable]
         elif not name.startswith("__") and not isinstance(value, FunctionType):
             yield Place(kind, name, kind), value
 
 
-def names_in(code: CodeType) -> set[str]:
-    """Returns the names of global variables and attributes in a function and in the functions inside it."""
+@lru_cache(maxsize=4096)
+def names_in(code: CodeType) -> Set[str]:
+    """Returns the names of global variables and attributes in a function and in the functions inside it, in order."""
     inner = (names_in(each) for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*inner)
+    return dict.fromkeys(sorted(set(code.co_names).union(*inner))).keys()
 
 
 def _leaves(value: Any, seen: set[int], path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -260,12 +260,11 @@ def _returned(result: Any, name: str) -> Any:
 
 
 def _old_name(model: Any, ids: torch.Tensor) -> str:
-    """Returns the old name of a parameter ``cache``: that under which the model fills the cache that it is given."""
+    """Returns the old name of a parameter ``cache``: that under which the model returns the cache that it is given."""
     for name in ("cache_params", "past_key_values"):
-        with contextlib.suppress(Exception), _in_eval_mode(model):  # the forward is the user's code
-            _, cache = _prefill(model, name, False, None, ids)
-            layers = [vars(each) for each in cache.layers]
-            if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(layers)):
+        with contextlib.suppress(Exception), _in_eval_mode(model), torch.no_grad():  # the forward is the user's code
+            cache = _empty_cache(model, False, None)
+            if _returned(model(input_ids=ids, use_cache=True, **{name: cache}), name) is cache:
                 return name
     return "past_key_values"
 

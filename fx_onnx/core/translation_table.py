@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -161,6 +161,10 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def values(self) -> ValuesView[Translation]:
+        """Returns the translations, without the search of each target that a Mapping does."""
+        return self._entries.values()
 
     def find_for_all(self, target: Target) -> Translation | None:
         """Returns the translation of an operator if it supports every call; None if that depends on the arguments."""

@@ -105,15 +105,24 @@ def names_in_caches(program: ExportedProgram) -> dict[str, str]:
 
 
 def _output_names(program: ExportedProgram) -> list[str | None]:
-    """Returns the dotted name of each result that is a graph output; None for one that keeps the name of FX."""
+    """Returns the dotted name of each result that is a graph output; None for one that keeps the name of FX.
+
+    A tensor in the new cache has the name of the one in the cache that the program takes. The field of the results may
+    have another name than the parameter, as ``cache`` and ``past_key_values`` in transformers 5.24.
+    """
     spec = program.call_spec.out_spec
     if spec is None:
         return []
     keyed = pytrees.has_named_children(spec)
-    names = [
-        _dotted(leaf.path if keyed else ("output", *leaf.path)) if keyed or leaf.in_cache else None
-        for leaf in pytrees.leaves(spec)
-    ]
+    inputs = set(names_in_caches(program).values())
+    parameters = {name.partition(".")[0] for name in inputs}
+    names = []
+    for leaf in pytrees.leaves(spec):
+        name = _dotted(leaf.path if keyed else ("output", *leaf.path)) if keyed or leaf.in_cache else None
+        if keyed and leaf.in_cache and len(parameters) == 1:
+            of_input = _dotted((*parameters, *leaf.path[1:]))
+            name = of_input if of_input in inputs else name
+        names.append(name)
     return graph_leaves(program, names)
 
 
