@@ -10,7 +10,7 @@ import pytest
 
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.passes.legalization import step
+from fx_onnx.passes.legalization import ladder
 from fx_onnx.passes.legalization.ladder import LADDER
 from fx_onnx.passes.legalization.rows import ROWS
 from tests.passes.checking import model
@@ -96,7 +96,7 @@ REFUSED = [
      " { y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }", "its indices are read"),
 ]  # fmt: skip
 STEPS = {each.opset + 1: each for each in LADDER}
-FOLDER = Path(step.__file__).parent
+FOLDER = Path(ladder.__file__).parent
 
 
 def refusal(opset, text):
