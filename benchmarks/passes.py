@@ -31,10 +31,9 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 import fx_onnx
-from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
-from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.identities import eliminate_identities
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions, EliminateDeadCode
 from fx_onnx.passes.optimize import optimize
 from tests.models.registry import CASES
 

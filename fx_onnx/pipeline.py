@@ -47,8 +47,8 @@ from fx_onnx.core.torch_logs import redirect_torch_logs
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.ops.training_forms import TRAINING_FORMS
-from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions
 from fx_onnx.passes.legalization.ladder import convert_opset
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.module_functions import ModulesToFunctions

@@ -11,6 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -99,6 +100,20 @@ def test_python_runs(program: Program, tmp_path: Path, monkeypatch: pytest.Monke
 def test_partial_blocks_are_python(page: Path) -> None:
     for block in re.findall(r"^```python no-run\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
         compile(block, page.name, "exec")
+
+
+def test_the_pass_of_the_page_passes_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two files that docs/add_a_pass.md writes, without writing them."""
+    text = (ROOT / "docs" / "add_a_pass.md").read_text("utf-8")
+    source, test = re.findall(r"^```python no-run\n(.*?)^```", text, re.M | re.S)
+    module, tests = ModuleType("fx_onnx.passes.fusion.clip_fusion"), ModuleType("test_clip_fusion")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source, module.__dict__)
+    exec(test, tests.__dict__)
+    found = [each for name, each in vars(tests).items() if name.startswith("test_")]
+    assert len(found) == 3 and all(each.startswith("# ") for each in (source, test))
+    for each in found:
+        each()
 
 
 @by_page

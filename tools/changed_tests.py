@@ -3,8 +3,8 @@
     python tools/changed_tests.py [BASE]
 
 A file counts as changed if it differs from the merge base with BASE (default: main), or if git does not track it yet.
-The tests of ``fx_onnx/passes/fusion/gemm_fusion.py`` are ``tests/passes/fusion/test_gemm_fusion.py`` and
-``test_gemm_fusion_*.py``. The tests of a helper, whose name begins with an underscore, are those of the files in its
+The tests of ``fx_onnx/passes/cleanup/shapes.py`` are ``tests/passes/cleanup/test_shapes.py`` and
+``test_shapes_*.py``. The tests of a helper, whose name begins with an underscore, are those of the files in its
 folder that import it. End-to-end tests are left to ``make test``, because each takes minutes.
 """
 

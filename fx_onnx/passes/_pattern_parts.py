@@ -375,10 +375,9 @@ class _OperationPart(Pattern):
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
             elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
                 return False
+            orders = [inputs] if not anywhere and may_match(inputs) else []
             if anywhere:
-                orders = [(each, *inputs) for each in inputs if may_match((each,))]
-            else:
-                orders = [inputs] if may_match(inputs) else []
+                orders += [(each, *inputs) for each in inputs if may_match((each,))]
             if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
                 orders.append(inputs[::-1])
             if not orders:

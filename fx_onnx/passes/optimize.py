@@ -11,32 +11,41 @@ from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
-from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
-from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.cleanup.expands import eliminate_expands
 from fx_onnx.passes.cleanup.identities import (
     eliminate_constant_choices,
+    eliminate_expands,
     eliminate_identities,
     eliminate_softmax_shifts,
+    eliminate_true_conditions,
     merge_casts,
 )
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions, EliminateDeadCode
 from fx_onnx.passes.cleanup.shapes import eliminate_index_grids, merge_reshapes, merge_transposes, split_selects
-from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
-from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swiglu, fuse_swish
-from fx_onnx.passes.fusion.attention_cache import fold_cache
-from fx_onnx.passes.fusion.attention_fusion import fuse_attention
+from fx_onnx.passes.fusion.attention_fusion import (
+    fold_cache,
+    fold_repeated_heads,
+    fold_repeats_into_rows,
+    fuse_attention,
+    fuse_tensor_scatter,
+)
 from fx_onnx.passes.fusion.attention_layout import fold_head_reshapes
-from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
-from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
-from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
-from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
-from fx_onnx.passes.fusion.repeated_heads import fold_repeated_heads, fold_repeats_into_rows
+from fx_onnx.passes.fusion.attention_masks import slice_hidden_keys
+from fx_onnx.passes.fusion.linear_layers import batch_gemm, fold_batch_norm, fold_pads, fold_weight_norm, fuse_gemm
+from fx_onnx.passes.fusion.norms_and_activations import (
+    canonicalize_reciprocals,
+    fuse_gelu,
+    fuse_rms_norm,
+    fuse_swiglu,
+    fuse_swish,
+)
 from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
-from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter
-from fx_onnx.passes.fusion.weight_norm_folding import fold_weight_norm
 from fx_onnx.passes.rewriter import Pass, apply
-from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
+from fx_onnx.passes.weights.dequantized_weights import (
+    fuse_dequantize_linear,
+    fuse_unpacked_weights,
+    gather_quantized_rows,
+)
 from fx_onnx.passes.weights.stored_weights import (
     fold_weight_selections,
     fold_weight_transposes,
@@ -44,7 +53,6 @@ from fx_onnx.passes.weights.stored_weights import (
     pack_weights,
     transpose_shared_weights,
 )
-from fx_onnx.passes.weights.unpacked_weights import fuse_unpacked_weights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 

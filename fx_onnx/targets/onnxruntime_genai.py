@@ -6,9 +6,8 @@ import onnx_ir as ir
 
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.passes.fusion.group_query_attention import fuse_group_query_attention
-from fx_onnx.passes.fusion.norms import fuse_skip_norm
-from fx_onnx.passes.fusion.sink_attention import fuse_sink_attention
+from fx_onnx.passes.fusion.group_query_attention import fuse_group_query_attention, fuse_sink_attention
+from fx_onnx.passes.fusion.norms_and_activations import fuse_skip_norm
 from fx_onnx.targets import onnxruntime
 
 __all__ = ["ACCURACY_LEVEL_4", "TARGET"]

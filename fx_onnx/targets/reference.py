@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.legalization.element_positions import legalize_gather_elements
+from fx_onnx.passes.legalization.scatters import legalize_gather_elements
 from fx_onnx.passes.matchers import attribute, constant_integers
 from fx_onnx.targets.target import Target
 

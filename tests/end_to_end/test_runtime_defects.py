@@ -76,7 +76,7 @@ DEFECTS = {
            y = MaxPool<kernel_shape=[6,6]>(q)""",
         {"x": IMAGE},
         lambda x: np.zeros((1, 1, 1, 1), np.float32),
-        "fx_onnx/passes/legalization/pads.py",
+        "fx_onnx/passes/legalization/axes_and_shapes.py",
     ),
     "an inner Dropout in training mode is removed": Defect(
         "(float[N] x) => (bool y)",
@@ -106,7 +106,7 @@ DEFECTS = {
         "y = Swish(x)",
         {"x": X[0]},
         lambda x: x / (1 + np.exp(-x)),
-        "fx_onnx/passes/legalization/activations.py",
+        "fx_onnx/passes/legalization/special_functions.py",
         opset=25,
     ),
     "ReduceSum keeps a negative axis of an empty tensor": Defect(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.identities import eliminate_identities, merge_casts
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import LOGGER_NAME, NodeChange, apply, count_nodes, walk
 from tests.models.registry import CASES

@@ -4,8 +4,8 @@ import onnx_ir as ir
 import pytest
 
 from fx_onnx import ONNXProgram
-from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.identities import eliminate_identities
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.program.export_log import ExportLog, print_line
 from fx_onnx.program.report.facts import PassOutcome

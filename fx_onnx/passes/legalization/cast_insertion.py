@@ -16,14 +16,33 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
-from fx_onnx.core.kernel_tables import first_kernels, since_version
+from fx_onnx.core.kernel_tables import Kernel, first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization._kernel_pass import KernelPass
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
+from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes
 
-__all__ = ["InsertCasts"]
+__all__ = ["InsertCasts", "KernelPass"]
+
+
+class KernelPass(Pass):
+    """A pass for the operators and dtypes for which a runtime has no kernel.
+
+    Args:
+        tables: the tables of kernels of the runtime's providers, by default that of ONNX Runtime's CPU provider. The
+            first one that has an operator runs it.
+    """
+
+    def __init__(self, *tables: str) -> None:
+        super().__init__()
+        self.tables = tables or ("onnxruntime",)
+
+    def kernels(self, node: ir.Node, opset: int) -> tuple[Kernel, ...]:
+        """Returns the kernels of the provider that runs the node's operator; none if no provider has the operator."""
+        version = since_version(node.op_type, opset)
+        return () if version is None else first_kernels(self.tables, node.op_type, version)
+
 
 Types = tuple[DataType | None, ...]
 Plan = tuple[Types, Types]

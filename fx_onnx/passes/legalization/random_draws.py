@@ -15,7 +15,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization._kernel_pass import KernelPass
+from fx_onnx.passes.legalization.cast_insertion import KernelPass
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import constant_number, is_read
 from fx_onnx.passes.rewriter import Rewrite

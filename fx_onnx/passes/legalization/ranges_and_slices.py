@@ -10,7 +10,6 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.element_positions import gather_elements
 from fx_onnx.passes.legalization.forms import (
     axis_of,
     counted,
@@ -21,6 +20,7 @@ from fx_onnx.passes.legalization.forms import (
     sizes_of,
     static_integers,
 )
+from fx_onnx.passes.legalization.scatters import gather_elements
 from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes
 from fx_onnx.passes.matchers import (
     constant_array,

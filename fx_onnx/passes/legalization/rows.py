@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from fx_onnx.passes.legalization import (
-    activations,
     axes_and_shapes,
-    comparisons,
     convolutions_and_pools,
-    element_positions,
     integers,
     loops,
-    losses,
     normalizations,
-    pads,
     products,
-    quantizing,
     random_draws,
     ranges_and_slices,
-    recurrent_layers,
     reductions,
     resizing,
     sampling,
-    scatter_reduction,
+    scatters,
     special_functions,
-    transforms,
 )
 from fx_onnx.passes.legalization.table import TABLE
 
 __all__ = ["ROWS", "SUBJECTS"]
 
 SUBJECTS = (
-    activations, axes_and_shapes, comparisons, convolutions_and_pools, element_positions, integers, loops, losses,
-    normalizations, pads, products, quantizing, random_draws, ranges_and_slices, recurrent_layers, reductions, resizing,
-    sampling, scatter_reduction, special_functions, transforms,
+    axes_and_shapes, convolutions_and_pools, integers, loops, normalizations, products, random_draws, ranges_and_slices,
+    reductions, resizing, sampling, scatters, special_functions,
 )  # fmt: skip
 """The files whose rows fill the table."""
 

@@ -1,17 +1,222 @@
-"""Legalization of functions of one number: trigonometric and hyperbolic ones, and Erf."""
+"""Legalization of activations and of functions such as Erf."""
 
 from __future__ import annotations
 
 import math
 
 import onnx_ir as ir
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
-from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.table import WIDE, legalizes
+from fx_onnx.core.dtypes import is_integer
+from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
+from fx_onnx.passes.legalization.forms import known_rank, swapped_with_last
+from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes
+from fx_onnx.passes.matchers import dims, has_dtype
 from fx_onnx.passes.rules import Result
 
-__all__ = list[str]()
+__all__ = ["legalize_half_softplus", "legalize_log_softmax", "legalize_mish", "legalize_swish", "legalize_tanh_gelu"]
+
+# ---------------------------------------------------------------- definitions
+
+
+@legalizes("Mish(x)", targets=("mnn",))
+@legalizes("Mish(x)", lacks=WIDE)
+@legalizes("Mish(x)", until=17)
+def legalize_mish(f: NodeBuilder, x: Value) -> Result:
+    """Mish(x) → x · Tanh(Softplus(x)).
+
+    Legal because this is ONNX's definition of Mish. MNN (3.6.1) has no Mish.
+    """
+    return f.Mul(x, f.Tanh(f.Softplus(x)))
+
+
+@legalizes("HardSwish(x)", until=13)
+@legalizes("HardSwish(x)", lacks=WIDE)
+def expand_hard_swish(f: NodeBuilder, x: Value) -> Result:
+    """HardSwish(x) → x * HardSigmoid<alpha=1/6, beta=1/2>(x).
+
+    Legal because this is the definition of HardSwish.
+    """
+    return f.Mul(x, f.HardSigmoid(x, alpha=1 / 6, beta=0.5))
+
+
+@legalizes("Relu(x)", until=13, where={"x": lambda x: x.dtype is not None and is_integer(x.dtype)})
+@legalizes("Relu(x)", lacks=(*WIDE, DataType.INT64))
+def expand_relu(f: NodeBuilder, x: Value) -> Result:
+    """Relu(x: integers) → Max(x, 0).
+
+    Legal because this is the definition of Relu.
+    """
+    return f.Max(x, 0)
+
+
+@legalizes("ThresholdedRelu(x)", until=9)
+@legalizes("ThresholdedRelu(x)", lacks=WIDE)
+def expand_thresholded_relu(f: NodeBuilder, x: Value) -> Result:
+    """ThresholdedRelu<alpha>(x) → Where(x > alpha, x, 0).
+
+    Legal because this is the definition.
+    """
+    return f.Where(f.Greater(x, float(f.attribute("alpha", 1.0))), x, 0.0)
+
+
+@legalizes("Celu(x)", until=11)
+def celu_of_exp(f: NodeBuilder, x: Value) -> Result:
+    """Celu<alpha>(x) → Max(0, x) + Min(0, alpha * (Exp(x / alpha) - 1)).
+
+    Legal because this is the definition of Celu.
+    """
+    alpha = float(f.attribute("alpha", 1.0))
+    negative = f.Mul(f.Sub(f.Exp(f.Div(x, alpha)), 1.0), alpha)
+    return f.Add(f.Max(x, 0.0), f.Min(negative, 0.0))
+
+
+@legalizes("Softmax(x)", "LogSoftmax(x)", "Hardmax(x)", until=12)
+def normalize_last_axis(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """Softmax<axis>(x), LogSoftmax, Hardmax → Transpose, the operator on the last axis, Transpose.
+
+    Legal because opset 12 normalizes over all axes from ``axis`` on, which are the same for the last axis only.
+    """
+    rank = known_rank(f)
+    axis = f.attribute("axis", -1) % max(rank, 1)
+    if axis == rank - 1:
+        return f.emit(node.op_type, [x], {"axis": axis})[0]
+    if rank == 0:
+        return "its input is a scalar"
+    swap = swapped_with_last(rank, axis)
+    return f.Transpose(f.emit(node.op_type, [f.Transpose(x, perm=swap)], {"axis": rank - 1})[0], perm=swap)
+
+
+# ---------------------------------------------------------------- runtimes
+
+
+@legalizes("Softplus(x)", until=18, targets=(DEFAULT,), where={"x": has_dtype(DataType.FLOAT16)})
+def legalize_half_softplus(f: NodeBuilder, x: Value) -> Result:
+    """Softplus(x) → Cast(Softplus(Cast(x))), for float16 in float32.
+
+    Legal because both compute the same, rounded to float16. At opset 18, ONNX Runtime replaces Softplus of float16 by
+    its definition log(exp(x) + 1), which is infinite from 89 on. In float32 it has a kernel.
+    """
+    return f.Cast(f.Softplus(f.Cast(x, to=int(DataType.FLOAT))), to=int(DataType.FLOAT16))
+
+
+@legalizes("Swish(x, alpha=alpha)", "SwiGLU(x, y, alpha=alpha)", since=25, targets=(DEFAULT,))
+def legalize_swish(f: NodeBuilder, x: Value, y: Value | None, alpha: float) -> Result:
+    """Swish(x, alpha) → x * Sigmoid(alpha * x); SwiGLU(x, y, alpha) → x * Sigmoid(alpha * x) * y.
+
+    Legal because these are the definitions. ONNX Runtime has no kernel for Swish and SwiGLU. At opset 24 it inlines the
+    function body of Swish; at opsets 25 to 28 (measured with ONNX Runtime 1.31.1 and 1.32.0) it does not, and the model
+    does not load.
+    """
+    swish = f.Mul(x, f.Sigmoid(x if alpha == 1.0 else f.Mul(x, alpha)))
+    return swish if y is None else f.Mul(swish, y)
+
+
+@legalizes(
+    "Gelu(~(MatMul(_, _) + bias), approximate='tanh')",
+    since=20,
+    targets=(DEFAULT,),
+    where={"bias": lambda bias: bias.is_initializer() and len(dims(bias) or ()) == 1},
+)
+def legalize_tanh_gelu(f: NodeBuilder, node: ir.Node) -> Result:
+    """Gelu(y, tanh) → 0.5 * y * (1 + Tanh(√(2/π) * (y + 0.044715 * y³))), where y = MatMul(x, w) + bias.
+
+    Legal because this is the definition of the approximation. onnxruntime.transformers.optimizer (measured with ONNX
+    Runtime 1.31.1) fuses a bias and a Gelu into BiasGelu, which computes the exact Gelu, also if the Gelu has
+    approximate="tanh". It fuses the elementary operators into FastGelu.
+    """
+    y = node.inputs[0]
+    inner = f.Mul(f.Add(y, f.Mul(f.Pow(y, 3.0), 0.044715)), math.sqrt(2 / math.pi))
+    return f.Mul(f.Mul(y, 0.5), f.Add(f.Tanh(inner), 1.0))
+
+
+@legalizes("LogSoftmax(x)", since=13, targets=("mnn",))
+def legalize_log_softmax(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """LogSoftmax(x) → LogSoftmax(x, axis=-1).
+
+    Legal because -1 is the default from opset 13 on. MNN (measured with 3.6.1) crashes at a LogSoftmax without the
+    attribute ``axis``.
+    """
+    return None if "axis" in node.attributes else f.LogSoftmax(x, axis=-1)
+
+
+# ---------------------------------------------------------------- float64
+
+
+@legalizes("LeakyRelu(x)", lacks=WIDE)
+def expand_leaky_relu(f: NodeBuilder, x: Value) -> Result:
+    """LeakyRelu(x) → x, or alpha x below zero."""
+    return f.Where(f.Less(x, 0.0), f.Mul(x, float(f.attribute("alpha", 0.01))), x)
+
+
+@legalizes("PRelu(x, slope)", lacks=WIDE)
+def expand_prelu(f: NodeBuilder, x: Value, slope: Value) -> Result:
+    """PRelu(x) → x, or slope x below zero."""
+    return f.Where(f.Less(x, 0.0), f.Mul(x, slope), x)
+
+
+def _expm1(f: NodeBuilder, x: Value) -> Value:
+    """exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which has no cancellation for x < 0."""
+    t = f.Tanh(f.Mul(x, 0.5))
+    return f.Div(f.Mul(t, 2.0), f.Sub(1.0, t))
+
+
+@legalizes("Elu(x)", lacks=WIDE)
+def expand_elu(f: NodeBuilder, x: Value) -> Result:
+    """Elu(x) → x, or alpha (exp(x) - 1) below zero."""
+    below = f.Mul(_expm1(f, f.Min(x, 0.0)), float(f.attribute("alpha", 1.0)))
+    return f.Where(f.Less(x, 0.0), below, x)
+
+
+@legalizes("Celu(x)", lacks=WIDE)
+def expand_celu(f: NodeBuilder, x: Value) -> Result:
+    """Celu(x) → x, or alpha (exp(x / alpha) - 1) below zero."""
+    alpha = float(f.attribute("alpha", 1.0))
+    return f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(f.Div(x, alpha), 0.0)), alpha), x)
+
+
+@legalizes("Selu(x)", lacks=WIDE)
+def expand_selu(f: NodeBuilder, x: Value) -> Result:
+    """Selu(x) → gamma x, or gamma alpha (exp(x) - 1) below zero.
+
+    The constants are those of the definition, because the attributes are float32.
+    """
+    alpha = 1.6732632423543772848170429916717
+    gamma = 1.0507009873554804934193349852946
+    return f.Mul(f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(x, 0.0)), alpha), x), gamma)
+
+
+@legalizes("Softplus(x)", lacks=WIDE)
+def expand_softplus(f: NodeBuilder, x: Value) -> Result:
+    """Softplus(x) → max(x, 0) + log(1 + exp(-|x|))."""
+    return f.Add(f.Max(x, 0.0), f.log1p(f.Exp(f.Neg(f.Abs(x)))))
+
+
+@legalizes("Softsign(x)", lacks=WIDE)
+def expand_softsign(f: NodeBuilder, x: Value) -> Result:
+    """Softsign(x) → x / (1 + |x|)."""
+    return f.Div(x, f.Add(f.Abs(x), 1.0))
+
+
+@legalizes("HardSigmoid(x)", lacks=WIDE)
+def expand_hard_sigmoid(f: NodeBuilder, x: Value) -> Result:
+    """HardSigmoid(x) → alpha x + beta, limited to [0, 1]. An alpha of 1/6 rounded to float32 becomes 1/6 again."""
+    alpha, beta = (
+        undo_float32_rounding(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5))
+    )
+    return f.Max(f.Min(f.Add(f.Mul(x, alpha), beta), 1.0), 0.0)
+
+
+@legalizes("Gelu(x)", lacks=WIDE)
+def expand_gelu(f: NodeBuilder, x: Value) -> Result:
+    """Gelu(x) → x times the cumulative normal distribution, computed by erf or approximated by tanh."""
+    if f.attribute("approximate", "none") in ("tanh", b"tanh"):
+        cubic = f.Add(x, f.Mul(f.Mul(f.Mul(x, x), x), 0.044715))
+        half = f.Tanh(f.Mul(cubic, math.sqrt(2 / math.pi)))
+    else:
+        half = f.Erf(f.Mul(x, math.sqrt(0.5)))
+    return f.Mul(f.Mul(x, 0.5), f.Add(half, 1.0))
+
 
 # Polynomials for erf, fitted at Chebyshev points. _ERF approximates erf(x) / x for |x| < 2 in powers of x² / 2 - 1,
 # with an error of 1e-15. _ERFC approximates x exp(x²) erfc(x) for 2 ≤ |x| ≤ 6 in powers of 9 / x² - 1.25, with an

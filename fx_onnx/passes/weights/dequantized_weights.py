@@ -1,23 +1,39 @@
-"""Fusion of the product of a quantized weight with its scale into DequantizeLinear, and of the rows read from one."""
+"""Quantized weights that the model dequantizes or unpacks itself become operands of DequantizeLinear."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_float8
-from fx_onnx.core.weights import computed
+from fx_onnx.core.dtypes import is_float8, is_unsigned, torch_dtype
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import unset_fake_temporarily
+from fx_onnx.core.weights import as_torch, computed, has_data
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.cleanup.constant_evaluation import OPERATORS, Function
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import dims, initializer_tensor
+from fx_onnx.passes.matchers import (
+    attribute,
+    chain,
+    constant_array,
+    constant_number,
+    dims,
+    initializer_tensor,
+    producer_of,
+)
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["fuse_dequantize_linear", "gather_quantized_rows"]
+__all__ = ["fuse_dequantize_linear", "fuse_unpacked_weights", "gather_quantized_rows"]
 
 
 @rule(
@@ -151,3 +167,263 @@ def _block_size(
         return block if axis == 1 and block == given and not columns % block else 0
     block = int(sizes[1])
     return block if len(scales) == 1 and axis == 0 and block > 0 and columns % block == 0 else 0
+
+
+_BITS = {15: (4, DataType.UINT4), 255: (8, DataType.UINT8)}
+_BITWISE: dict[str, Function] = {
+    "BitwiseAnd": torch.bitwise_and,
+    "BitwiseOr": torch.bitwise_or,
+    "BitwiseXor": torch.bitwise_xor,
+}
+# Operators that move elements keep their range, and so do Casts, except one from 8 bits without a sign to INT8.
+_MOVES = ("Reshape", "Gather", "Transpose", "Cast")
+
+
+@rule("MatMul(x, scale * Cast(quantized - zero))", since=21)
+def fuse_unpacked_weights(
+    f: NodeBuilder, nodes: Sequence[ir.Node], x: Value, scale: Value, quantized: Value, zero: Value
+) -> Result:
+    """MatMul(x, scale * Cast(q - zero)) → MatMul(x, DequantizeLinear(q, scale, zero)), q a weight of 4 or 8 bits.
+
+    Legal where q is computed from weights and ends with a BitwiseAnd with 15 or 255, and scale and zero are repeated
+    for groups of rows of equal size. Rows may be in any order, as in GPTQ's ``g_idx``: then the rows of q and the last
+    axis of x are sorted by group. q is computed when it is saved. The zeros and the groups are read here, because a
+    zero that does not fit into the bits of q needs the arithmetic. Weights that replace these later are checked.
+    """
+    if f.editor.function is not None:
+        return None
+    weight = _match(scale, quantized, zero, nodes[-1].outputs[0].dtype)
+    if isinstance(weight, str):
+        return weight
+    name = max(weight.data.sources, key=lambda tensor: tensor.nbytes).name
+    rows, bits = functools.partial(_rows, weight), weight.dtype.bitwidth
+    zeros, sizes = weight.groups.rows, weight.scale.shape.numpy()
+    tensors = {
+        "unpacked": computed(rows, *weight.data.sources, *weight.groups.stored, dtype=weight.dtype, shape=weight.shape),
+        "scales": weight.scale,
+        "zeros": computed(functools.partial(_integers, zeros, bits), *zeros.sources, dtype=weight.dtype, shape=sizes),
+    }
+    inputs = [f.editor.initializer(tensor, f"{name}_{kind}") for kind, tensor in tensors.items()]
+    made = f.DequantizeLinear(*inputs, axis=0, block_size=weight.block)
+    return f.MatMul(x if weight.order is None else f.Gather(x, weight.order, axis=-1), made)
+
+
+class _Unpacked(NamedTuple):
+    """A quantized weight (rows, columns) with scales and zeros (groups, columns); ``order`` sorts rows by group."""
+
+    data: _Computation
+    scale: ir.TensorProtocol
+    groups: _Groups
+    order: npt.NDArray[np.int64] | None
+    block: int
+    dtype: DataType
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, repr=False)
+class _Computation:
+    """A value that depends on initializers only: those and the steps, each with the places of its operands."""
+
+    sources: tuple[ir.TensorProtocol, ...]
+    steps: tuple[tuple[Function, tuple[int, ...]], ...]
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Computes the value; a result is freed after its last use."""
+        values = dict(enumerate(tensors))
+        last = {place: step for step, (_, places) in enumerate(self.steps) for place in places}
+        for step, (function, places) in enumerate(self.steps):
+            values[len(tensors) + step] = function(*(values[place] for place in places))
+            for place in {*places}:
+                if last[place] == step:
+                    del values[place]
+        return values[len(tensors) + len(self.steps) - 1]
+
+
+def _computation(value: Value | None) -> _Computation | None:
+    """Returns how to compute a value; None if it depends on inputs, or an operator is unknown."""
+    tensor = initializer_tensor(value)
+    if tensor is not None:
+        return _Computation((tensor,), ()) if has_data(tensor) else None
+    nodes = _constant_nodes(value)
+    if nodes is None:
+        return None
+    leaves = dict.fromkeys(x for node in nodes for x in node.inputs if x is not None and x.producer() is None)
+    tensors = [initializer_tensor(leaf) for leaf in leaves]
+    places = {leaf: place for place, leaf in enumerate(leaves)}
+    steps = []
+    for node in nodes:
+        function = _function(node)
+        if function is None:
+            return None
+        steps.append((function, tuple(places[x] for x in node.inputs if x is not None)))
+        places[node.outputs[0]] = len(places)
+    known = tuple(tensor for tensor in tensors if tensor is not None and has_data(tensor))
+    return _Computation(known, tuple(steps)) if len(known) == len(leaves) else None
+
+
+def _constant_nodes(value: Value | None) -> list[ir.Node] | None:
+    """Returns the nodes that compute a value, in order; None if one reads something else than an initializer."""
+    found: dict[ir.Node, None] = {}
+    waiting = [value.producer() if value is not None else None]
+    while waiting:
+        node = waiting[-1]
+        if node is None or len(node.outputs) != 1 or node.domain:
+            return None
+        if any(x is not None and x.producer() is None and initializer_tensor(x) is None for x in node.inputs):
+            return None
+        before = [x.producer() for x in node.inputs if x is not None and x.producer() is not None]
+        missing = [each for each in before if each not in found]
+        if missing:
+            waiting += missing
+        else:
+            found[node] = None
+            waiting.pop()
+    return list(found)
+
+
+def _function(node: ir.Node) -> Function | None:
+    """Returns the function of an operator."""
+    if node.op_type in _BITWISE:
+        return _BITWISE[node.op_type]
+    if node.op_type == "BitShift":
+        return _shifted if attribute(node, "direction") == "RIGHT" else None
+    if node.op_type == "Cast":
+        return functools.partial(_cast, torch_dtype(DataType(attribute(node, "to"))))
+    evaluator = OPERATORS.get(node.op_type)
+    return evaluator(node, *map(constant_array, node.inputs)) if evaluator is not None else None
+
+
+def _shifted(value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    # torch has unsigned integers of 32 and 64 bits, but no shifts of them.
+    return torch.from_numpy(np.right_shift(value.numpy(), places.numpy()))
+
+
+def _cast(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
+    return value.to(dtype)
+
+
+def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) -> _Unpacked | str:
+    """Returns the parts of a weight, or why it cannot be a DequantizeLinear. ``dtype`` is that of the difference."""
+    sizes, bits = dims(quantized), _BITS.get(_mask(quantized))
+    if bits is None or sizes is None or len(sizes) != 2 or dtype is None:
+        return "no BitwiseAnd with 15 or 255 computes a matrix"
+    if is_unsigned(dtype) or dtype.bitwidth <= bits[0]:
+        return "the difference of weight and zero may not fit into its dtype"
+    data, groups = _computation(quantized), _match_groups(zero)
+    if data is None or groups is None or len(groups.members) != sizes[0]:
+        return "the weight or its zeros depend on inputs or on unknown operators"
+    counts = np.bincount(groups.members)
+    if (counts != counts[0]).any():
+        return "the groups have different sizes"
+    shape = len(counts), int(sizes[1])
+    found = _scales(scale, groups, shape)
+    if found is None:
+        return "the scales do not have the groups of the zeros"
+    with torch.no_grad(), unset_fake_temporarily():
+        zeros = groups.rows(*map(as_torch, groups.rows.sources))
+    if zeros.shape != shape or not _fits(zeros, bits[0]):
+        return "a zero does not fit into the bits of the weight"
+    order = None if (np.diff(groups.members) >= 0).all() else np.argsort(groups.members, kind="stable")
+    return _Unpacked(data, found, groups, order, int(counts[0]), bits[1], (int(sizes[0]), int(sizes[1])))
+
+
+def _fits(values: torch.Tensor, bits: int) -> bool:
+    # as Python's integers, because torch would convert the limit to the dtype of the values
+    return int(values.min()) >= 0 and int(values.max()) < 2**bits
+
+
+def _mask(value: Value | None) -> Any:
+    """Returns the largest element that a value may have, from the constant of a BitwiseAnd; None if it is unknown."""
+    narrow = False
+    while (node := producer_of(value, *_MOVES)) is not None:
+        narrow = narrow or (node.op_type == "Cast" and DataType(attribute(node, "to")) == DataType.INT8)
+        value = node.inputs[0]
+    masked = producer_of(value, "BitwiseAnd")
+    numbers = [constant_number(x) for x in masked.inputs] if masked is not None else []
+    found = next((number for number in numbers if number is not None), None)
+    return None if narrow and found != 15 else found
+
+
+class _Groups(NamedTuple):
+    """A matrix whose rows are repeated: one row for each group, the group of each row, and where that is stored."""
+
+    rows: _Computation
+    members: npt.NDArray[np.int64]
+    stored: tuple[ir.TensorProtocol, ...] = ()
+
+
+def _match_groups(value: Value | None) -> _Groups | None:
+    """Returns the groups of a matrix, which Gather repeats, or Expand and Reshape."""
+    sizes = dims(value)
+    gather, repeated = producer_of(value, "Gather"), chain(value, "Reshape", "Expand")
+    if gather is not None and attribute(gather, "axis", 0) == 0:
+        rows, index = _computation(gather.inputs[0]), initializer_tensor(gather.inputs[1])
+        places = as_torch(index).numpy() if index is not None and has_data(index) else np.array(0)
+        if rows is None or index is None or places.ndim != 1 or not len(places) or places.min() < 0:
+            return None
+        return _Groups(rows, places, (index,))
+    if repeated is None or sizes is None or len(sizes) != 2:
+        return None
+    before, after = dims(repeated[1].inputs[0]), dims(repeated[1].outputs[0])
+    rows = _computation(repeated[1].inputs[0])
+    if rows is None or before is None or after is None or len(after) != 3 or before != (after[0], 1, sizes[1]):
+        return None
+    if not isinstance(sizes[0], int) or not isinstance(after[1], int) or after[2] != sizes[1]:
+        return None
+    last = len(rows.sources) + len(rows.steps) - 1
+    flat = _Computation(rows.sources, (*rows.steps, (_without_middle_axis, (last,))))
+    return _Groups(flat, np.arange(sizes[0]) // after[1])
+
+
+def _without_middle_axis(rows: torch.Tensor) -> torch.Tensor:
+    return rows.squeeze(1)
+
+
+def _scales(scale: Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:
+    """Returns the scales of the groups, if these are the groups of the scales too. ``sizes`` is their shape."""
+    dtype = scale.dtype if scale is not None else None
+    found, whole = _match_groups(scale), initializer_tensor(scale)
+    if dtype is None:
+        return None
+    if found is not None and np.array_equal(found.members, groups.members):
+        return computed(found.rows, *found.rows.sources, dtype=dtype, shape=sizes)
+    if whole is None or not has_data(whole) or dims(scale) != (len(groups.members), sizes[1]):
+        return None
+    if _row_of_each_group(as_torch(whole), groups.members) is None:  # an earlier pass may have repeated the rows
+        return None
+    return computed(functools.partial(_known_scales, groups.members), whole, dtype=dtype, shape=sizes)
+
+
+def _row_of_each_group(values: torch.Tensor, members: npt.NDArray[np.int64]) -> torch.Tensor | None:
+    """Returns the first row of each group; None if the rows of a group differ."""
+    rows = values[torch.from_numpy(np.unique(members, return_index=True)[1])]
+    return rows if torch.equal(rows[torch.from_numpy(members)], values) else None
+
+
+def _known_scales(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
+    rows = _row_of_each_group(values, members)
+    if rows is None:  # scales that replace those of the export
+        raise _refused("The scales of a packed weight are not those of the groups that were exported.")
+    return rows
+
+
+def _rows(weight: _Unpacked, *tensors: torch.Tensor) -> torch.Tensor:
+    """Computes the integers of a weight, sorted by group. The tensor after the sources is the group of each row."""
+    count = len(weight.data.sources)
+    for index in tensors[count:]:
+        if not np.array_equal(index.numpy(), weight.groups.members):  # groups that replace those of the export
+            raise _refused("The groups of a packed weight (g_idx of GPTQ) are not those that were exported.")
+    values = _integers(weight.data, weight.dtype.bitwidth, *tensors[:count])
+    return values if weight.order is None else values[torch.from_numpy(weight.order)]
+
+
+def _integers(weight: _Computation, bits: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Computes unsigned integers of 8 bits, which fit into fewer bits."""
+    values = weight(*tensors)
+    if values.numel() and not _fits(values, bits):  # zeros that replace those of the export
+        raise _refused(f"A zero point of a packed weight does not fit into {bits} bits.")
+    return values.to(torch.uint8)
+
+
+def _refused(message: str) -> OnnxExporterError:
+    return OnnxExporterError(f"{message[:-1]}; export the model with the new weights.", id=MessageId.REPLACED_WEIGHT)

@@ -14,7 +14,7 @@ from fx_onnx.passes.legalization.integers import (
     legalize_narrow_fills,
     legalize_round,
 )
-from fx_onnx.passes.legalization.step import OpsetStep
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from tests.passes.checking import check, check_equal, model, run
 
 # ---------------------------------------------------------------- extrema of int64

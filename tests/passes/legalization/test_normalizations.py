@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from fx_onnx.core import metadata
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.normalizations import legalize_group_norm
-from fx_onnx.passes.legalization.step import OpsetStep
 from tests.compare import assert_close
 from tests.passes.checking import check, check_equal, model, run
 

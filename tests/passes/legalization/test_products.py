@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.products import (
     legalize_gemm_bias,
     legalize_integer_products,
@@ -15,7 +16,6 @@ from fx_onnx.passes.legalization.products import (
     legalize_saturating_products,
     legalize_unsigned_products,
 )
-from fx_onnx.passes.legalization.step import OpsetStep
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close

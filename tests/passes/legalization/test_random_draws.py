@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 import torch
 
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.step import OpsetStep
 from tests.compare import assert_close
 from tests.passes.checking import check_equal, model, run
 

@@ -13,13 +13,13 @@ from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
 import fx_onnx
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.ranges_and_slices import (
     legalize_range_indices,
     legalize_ranges,
     legalize_slices_from_the_end,
     legalize_unique,
 )
-from fx_onnx.passes.legalization.step import OpsetStep
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.modules import FunctionModule

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.passes.legalization.step import OpsetStep
+from fx_onnx.passes.legalization.ladder import OpsetStep
 from tests.passes.checking import check, check_equal, model
 
 # A wide region, small ones, one beyond the edges, one of size 0, and one whose corners are in the wrong order.

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
+from fx_onnx.passes.legalization.legalize import Legalize64Bit
 from tests.passes.checking import model, run
 
 F64 = torch.float64

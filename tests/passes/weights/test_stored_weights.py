@@ -8,7 +8,7 @@ import torch
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.weights import LazyWeight, as_torch
-from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.rewriter import LOGGER_NAME, walk
 from fx_onnx.passes.weights.stored_weights import (
     fold_weight_selections,

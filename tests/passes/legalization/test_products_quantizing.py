@@ -1,0 +1,80 @@
+"""QuantizeLinear with a computed scale as arithmetic."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.passes.legalization.products import (
+    legalize_dequantization,
+    legalize_dynamic_quantization,
+    legalize_quantization,
+)
+from tests.passes.checking import check, check_equal, model
+
+X = torch.tensor([[[0.5, 1.5], [-2.5, 300.0]], [[1.0, -7.25], [3.5, -999.0]]])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scale_for_each_index(axis: int, dtype: str) -> None:
+    """Halves are rounded to even, and the results saturate."""
+    zero = f"<{dtype}[2] zero = {{3, 0}}, float[2] two = {{1.0, 2.0}}>"
+    text = f"""g (float[A,B,C] x, float[2] s) => ({dtype}[A,B,C] y) {zero} {{
+      scale = Mul(s, two)\n y = QuantizeLinear<axis={axis}>(x, scale, zero)
+    }}"""
+    expected = ["Mul", "Div", "Round", "Add", "Clip", "Cast"]
+    expected += [] if axis == -1 else ["Reshape", "Reshape"]
+    check(model(text), legalize_dynamic_quantization, [X, torch.tensor([1.0, 0.5])], expected)
+
+
+def test_one_scale() -> None:
+    text = "g (float[A,B,C] x, float s) => (uint8[A,B,C] y) { y = QuantizeLinear(x, s) }"
+    expected = ["Div", "Round", "Clip", "Cast"]
+    check(model(text), legalize_dynamic_quantization, [X, torch.tensor(0.5)], expected)
+
+
+def test_a_constant_scale_stays() -> None:
+    text = "g (float[A,B,C] x) => (uint8[A,B,C] y) <float s = {0.5}> { y = QuantizeLinear(x, s) }"
+    check(model(text), legalize_dynamic_quantization, [X], ["QuantizeLinear"])
+    check(model(text), legalize_quantization, [X], ["Div", "Round", "Clip", "Cast"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_dequantization_of_a_weight(axis: int) -> None:
+    zero = "int8[2] zero = {3, 0}, float[2] scale = {0.5, 2.0}"
+    text = f"""g (float[2,2,2] x) => (float[2,2,2] y) <int8[2,2,2] q = {{1, -2, 3, 127, -128, 5, 6, 7}}, {zero}> {{
+      w = DequantizeLinear<axis={axis}>(q, scale, zero)\n y = Add(x, w)
+    }}"""
+    expected = ["Cast", "Sub", "Mul", "Add"] + ([] if axis == -1 else ["Reshape", "Reshape"])
+    check(model(text), legalize_dequantization, [X], expected)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_pair_stays_in_floats(dtype: str) -> None:
+    """The integer between the two operators is not computed, and the zero points are constants: there is no Cast."""
+    text = f"""g (float[A,B,C] x) => (float[A,B,C] y) <float s = {{0.5}}, {dtype} z = {{7}}> {{
+      q = QuantizeLinear(x, s, z)\n y = DequantizeLinear(q, s, z)
+    }}"""
+    expected = ["Div", "Round", "Add", "Clip", "Sub", "Mul"]
+    check(model(text), legalize_dequantization, [X], expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        ("(float[N] x) => (uint8[N] y) <float s = {0.5}, uint8 z = {100}> { y = QuantizeLinear(x, s, z) }",
+         [torch.arange(-8.0, 8.0) / 4]),
+        ("(float[N] x) => (int8[N] y) <float s = {0.02}, int8 z = {3}> { y = QuantizeLinear(x, s, z) }",
+         [torch.arange(-8.0, 8.0)]),
+        ("(int8[N] x) => (float[N] y) <float s = {0.5}, int8 z = {3}> { y = DequantizeLinear(x, s, z) }",
+         [torch.arange(-8, 8, dtype=torch.int8)]),
+        # weights of 7 bits: test_products.py has the reason
+        ("(uint8[A,B] x, int8[B,C] w) => (int32[A,C] y) <uint8 z = {3}> { y = MatMulInteger(x, w, z) }",
+         [torch.randint(0, 255, (2, 9), dtype=torch.uint8), torch.randint(-64, 63, (9, 3), dtype=torch.int8)]),
+    ],
+)  # fmt: skip
+def test_quantized(text: str, inputs: Sequence[Tensor]) -> None:
+    check_equal(model(f"g {text}", opset=10), OpsetStep(9), inputs)
