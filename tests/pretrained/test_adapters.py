@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.pretrained.adapters import read_adapter
 from fx_onnx.pretrained.export_pretrained import export_pretrained
+from tests.sources import ROOT
 
+_EXAMPLE = ROOT / "docs" / "examples" / "applications" / "onnxruntime_adapters.py"
 _LAYERS = {"attn.c_attn": (16, 48), "mlp.c_proj": (64, 16)}
 
 
@@ -69,6 +72,9 @@ def test_one_session_runs_all_adapters(tmp_path: Path) -> None:
         results.append(session.run(["logits"], feeds, run)[0])
         with torch.no_grad():
             np.testing.assert_allclose(results[-1], want(ids).logits, atol=1e-5)
+    decoder = runpy.run_path(str(_EXAMPLE))["Decoder"](tmp_path / "out")
+    files = [None, *(tmp_path / "out" / "adapters" / name / "model.onnx_adapter" for name in adapters)]
+    assert [decoder.next_token([0, 1, 2, 3, 4], file) for file in files] == [each[0, -1].argmax() for each in results]
     assert np.abs(results[1] - results[0]).max() > 0.1 and np.abs(results[2] - results[0]).max() > 0.1
 
 
