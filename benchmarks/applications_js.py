@@ -149,9 +149,8 @@ def _chat(chosen: Case, modules: dict[str, Any], image_token: int, given: dict[s
     embeddings = modules["embed_tokens"](input_ids=given["input_ids"])["inputs_embeds"]
     features = modules["vision_encoder"](pixel_values=given["pixel_values"])["image_features"]
     embeddings[given["input_ids"] == image_token] = features
-    inputs = {"inputs_embeds": embeddings, "attention_mask": given["attention_mask"]}
-    found = results_of(chosen, modules["decoder_model_merged"], inputs)
-    return {**found, "tokens": torch.cat([given["input_ids"], found["tokens"]], 1)}
+    inputs = {key: given[key] for key in ("input_ids", "attention_mask")} | {"inputs_embeds": embeddings}
+    return results_of(chosen, modules["decoder_model_merged"], inputs)
 
 
 def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], start: int) -> dict[str, Tensor]:

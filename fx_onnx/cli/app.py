@@ -148,6 +148,9 @@ Layout = Annotated[
 Precision = Annotated[
     list[str] | None, typer.Option(help="With --layout: fp32, fp16, int8, q4 or q4f16. Repeat it for transformers.js.")
 ]
+Adapter = Annotated[
+    list[str] | None, typer.Option(help="With --layout: NAME=FOLDER of a LoRA adapter of peft. Repeat it.")
+]
 WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
 Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
 
@@ -176,12 +179,13 @@ def export(
     genai: Genai = None,
     layout: Layout = None,
     precision: Precision = None,
+    adapter: Adapter = None,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
-    if layout is not None or precision is not None:
+    if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
     from fx_onnx.cli.example_inputs import parse_inputs
@@ -214,6 +218,7 @@ def export(
 
 _OF_A_FOLDER = {
     "source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet", "metadata",
+    "adapter",
 }  # fmt: skip
 
 
@@ -222,7 +227,7 @@ def _export_folder(given: dict[str, Any]) -> None:
 
     Raises:
         ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
-            --precision is without it.
+            --precision or --adapter is without it.
     """
     from fx_onnx.pretrained.export_pretrained import export_pretrained
 
@@ -230,17 +235,21 @@ def _export_folder(given: dict[str, Any]) -> None:
     wrong = [name for name, value in given.items() if name not in _OF_A_FOLDER and value not in (None, False, [])]
     problem = None
     if given["layout"] is None:
-        problem = "--precision needs --layout, which names the files."
+        problem = f"--{'precision' if given['precision'] else 'adapter'} needs --layout, which names the files."
     elif wrong:
         problem = (
             f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
         )
     elif not source.startswith("hf:"):
         problem = "--layout is for Hugging Face models; write the source as hf:FOLDER."
+    pairs = [each.partition("=") for each in given["adapter"] or []]
+    if problem is None and not all(name and folder for name, _, folder in pairs):
+        problem = "--adapter needs NAME=FOLDER."
     if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
-    options = {name: given[name] for name in ("layout", "task", "target")}
+    options: dict[str, Any] = {name: given[name] for name in ("layout", "task", "target")}
     options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
+    options["adapters"] = {name: folder for name, _, folder in pairs}
     with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
         files = export_pretrained(source.removeprefix("hf:"), output, **options)
     if given["as_json"]:

@@ -14,6 +14,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import progress_of_part
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
+from fx_onnx.pretrained.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
 from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.inputs import input_names, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
@@ -60,6 +61,7 @@ class _Form:
     target: str | None
     opset_version: int | None
     verify: bool
+    adapters: tuple[Adapter, ...]
 
 
 @refuses_unknown_keywords
@@ -75,6 +77,7 @@ def export_pretrained(
     verify: bool = True,
     processor: Any = None,
     inputs: Mapping[str, Tensor] | None = None,
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     trust_remote_code: bool = False,
 ) -> tuple[ExportedFile, ...]:
     """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
@@ -95,6 +98,8 @@ def export_pretrained(
             source. It makes the example inputs, and its files are written if the source is no folder.
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
             neither in them nor made by the processor is derived from the config.
+        adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
+            ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
 
     Returns:
@@ -112,6 +117,7 @@ def export_pretrained(
     precisions = _checked_precisions(precision, chosen, layout, opset_version)
     place = Path(output)
     _check_place(source, place, chosen, layout)
+    loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
     found = read_source(source, task, processor, trust_remote_code)
     given = {**processed(found.processors), **(inputs or {})}
     forms = found.row.parts(found.model, found.row.outputs, given)
@@ -119,12 +125,12 @@ def export_pretrained(
     _check_parts(parts, chosen, layout, found.task)
     _check_inputs(parts, inputs or {})
     _check_layers(parts, precisions)
-    with replaced(place) as new:
+    with replaced(place) as new, adapted(found.model, loaded) as extend:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             write_speech_config(new, config=found.model.config, generation_config=found.model.generation_config)
-        form = _Form(chosen, target or chosen.target, opset_version, verify)
-        files = tuple(_written(parts, precisions, found.model, new, form))
+        form = _Form(chosen, target or chosen.target, opset_version, verify, loaded)
+        files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
         if chosen.shares_weights:
             share_weights([new / file.name for file in files])
         return tuple(replace(file, size=_size(new / file.name)) for file in files)
@@ -239,7 +245,12 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         found = program.verify(rtol=converted.rtol)
         found.check()
         difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
+    make_optional(program.model, part)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
+    for adapter in form.adapters:
+        write_adapter(
+            adapter, part, folder / "adapters" / adapter.name / f"{Path(layout.files[part.name]).name}.onnx_adapter"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     if layout.is_genai and part.name == "decoder":
         program.save_genai(file.parent, config=model.config, generation_config=model.generation_config)

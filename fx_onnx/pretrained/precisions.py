@@ -261,10 +261,9 @@ def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
 
 
 def _to_linear(module: nn.Module) -> None:
-    """Replaces transformers' Conv1D by a Linear layer."""
-    for name, each in list(module.named_modules()):
+    """Makes transformers' Conv1D a Linear layer. Its hooks stay."""
+    for each in module.modules():
         if type(each) is _conv1d():
-            linear = nn.Linear(each.nx, each.nf, device="meta")
-            linear.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)
-            linear.bias = each.bias
-            module.set_submodule(name, linear.train(each.training))
+            each.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)
+            each.in_features, each.out_features = each.nx, each.nf
+            each.__class__ = nn.Linear
