@@ -84,6 +84,7 @@ _VALUES: Mapping[str, Sequence[Any]] = {
 """type in a schema → the values to try, the most usual ones first."""
 
 _X, _H = _tensor(3, 2, 4), _tensor(1, 2, 5)
+_PACKED, _COUNTS = _tensor(5, 4), torch.tensor([2, 2, 1])
 
 
 def _weights(gates: int) -> list[Tensor]:
@@ -100,6 +101,22 @@ _GIVEN: Mapping[str, tuple[Any, ...]] = {
     "batch_norm.default": (*_NORM, False, 0.1, 1e-5, False), "instance_norm.default": (*_NORM, True, 0.1, 1e-5, False),
     "grid_sampler.default": (_tensor(1, 2, 4, 4), _tensor(1, 3, 3, 2), 0, 0, False),
     "embedding_bag.default": (_tensor(5, 3), torch.tensor([1, 0, 2, 4]), torch.tensor([0, 2])),
+    "embedding_bag.padding_idx": (
+        _tensor(5, 3), torch.tensor([1, 0, 2, 4]), torch.tensor([0, 2]), False, 0, False, None, False, 1
+    ),
+    "_convolution_mode.default": (_tensor(1, 2, 6, 6), _tensor(2, 2, 3, 3), None, [1, 1], "same", [1, 1], 1),
+    "_convolution.deprecated": (
+        _tensor(1, 2, 6, 6), _tensor(2, 2, 3, 3), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, False, False, False
+    ),
+    "_batch_norm_impl_index.default": (*_NORM, False, 0.1, 1e-5, False),
+    "ctc_loss.IntList": (_tensor(6, 1, 4).log_softmax(-1), torch.tensor([[1, 2]]), [6], [2]),
+    "lu_solve.default": (_tensor(3, 2), *torch.linalg.lu_factor(_tensor(3, 3) + torch.eye(3))),
+    "istft.default": (torch.stft(_tensor(32), 8, window=torch.ones(8), return_complex=True), 8),
+    "histogramdd.TensorList_bins": (_tensor(4, 2), [torch.tensor([0.0, 0.5, 1.0, 2.0])] * 2),
+    "lstm.data": (_PACKED, _COUNTS, [_H, _H], _weights(4), *_LAYER[:-1]),
+    "gru.data": (_PACKED, _COUNTS, _H, _weights(3), *_LAYER[:-1]),
+    "rnn_tanh.data": (_PACKED, _COUNTS, _H, _weights(1), *_LAYER[:-1]),
+    "rnn_relu.data": (_PACKED, _COUNTS, _H, _weights(1), *_LAYER[:-1]),
     "ctc_loss.Tensor": (
         _tensor(6, 1, 4).log_softmax(-1), torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2])
     ),
@@ -248,6 +265,8 @@ def _captures(model: Model) -> bool:
 
 def _compare(call: Call, context: str, found: Any, want: Any) -> None:
     found, want = ([torch.as_tensor(leaf) for leaf in pytree.tree_leaves(each)] for each in (found, want))
+    if "embedding_bag" in str(call):  # only the backward pass reads the other results; eager mode leaves them out
+        found, want = found[:1], want[:1]
     want = [torch.view_as_real(w.resolve_conj()) if w.is_complex() and not f.is_complex() else w
             for f, w in zip(found, want, strict=True)]  # fmt: skip
     kinds = [[(each.dtype, each.shape) for each in results] for results in (found, want)]

@@ -21,7 +21,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import AUTOCAST_ENABLED, attribute, is_autocast_region
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload, pytree
+from fx_onnx.core.torch_private import OpOverload, pytree, unrecorded
 
 # Autocast does not cast operators whose result depends on the elements of their arguments.
 _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -29,9 +29,11 @@ _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_depe
 # The calls around an autocast region in a branch or loop, where the region is not a call of a body.
 _ENTER, _EXIT = "_enter_autocast", "_exit_autocast"
 
-# Autocast casts the products in these operators but not the sums, so the dtypes of the results do not reveal the casts.
-_RECURRENCES = frozenset(
+# Autocast casts the products in these operators but not all else, so the captured dtypes do not reveal the casts.
+_CAST_INSIDE = frozenset(
     {
+        aten.linalg_pinv.default, aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float,
+        aten.linalg_pinv.rcond_tensor,
         aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input,
         aten.lstm_cell.default, aten.gru_cell.default, aten.rnn_tanh_cell.default, aten.rnn_relu_cell.default,
     }
@@ -147,7 +149,7 @@ class _CastInserter:
         floats = any(setting.casts(argument.meta.get("val")) for argument in node.all_input_nodes)
         if not floats or target._schema.is_mutable or _DATA_DEPENDENT.intersection(target.tags):
             return self._copy(node, {})  # autocast does not cast these
-        if node.target in _RECURRENCES:
+        if node.target in _CAST_INSIDE:
             raise TranslationError(
                 f"{node.target} in an autocast region casts inside the operator; call it outside of the region."
             )
@@ -191,7 +193,7 @@ def _result(node: Node, dtype: torch.dtype | None, setting: _Setting) -> Any:
         return value.to(dtype) if dtype is not None and setting.casts(value) else value
 
     args, kwargs = map_aggregate((node.args, dict(node.kwargs)), argument)
-    with torch.no_grad(), torch.autocast(setting.device, enabled=False):
+    with torch.no_grad(), torch.autocast(setting.device, enabled=False), unrecorded((args, kwargs)):
         return cast(OpOverload, node.target)(*args, **kwargs)
 
 

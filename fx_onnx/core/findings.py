@@ -76,7 +76,7 @@ def summary(findings: Sequence[Finding]) -> str:
     """Returns the text of the one warning: the finding itself, or all of them grouped by area."""
     if len(findings) == 1:
         return str(findings[0])
-    lines = [f"The export has {len(findings)} findings; docs/troubleshooting.md explains each by its id."]
+    lines = [f"The export has {len(findings)} findings; the page Troubleshooting explains each by its id."]
     for prefix, area in _AREAS.items():
         found = [f"- {finding}" for finding in findings if finding.id.startswith(prefix)]
         lines += [f"{area}:", *found] if found else []

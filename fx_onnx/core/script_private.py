@@ -15,6 +15,7 @@ __all__ = [
     "SCRIPT_MARK",
     "inlined_call",
     "registered_symbolics",
+    "script_attributes",
     "script_class",
     "script_method",
     "script_methods",
@@ -67,6 +68,12 @@ def script_methods(module: Any) -> tuple[str, ...]:
 def script_class(module: Any) -> str:
     """Returns the qualified name of a ScriptModule's class in TorchScript; without the attribute, its short name."""
     return str(getattr(module._c, "qualified_name", module.original_name))
+
+
+def script_attributes(module: Any) -> tuple[str, ...]:
+    """Returns the names of the attributes of a ScriptModule; without the attribute, none."""
+    kind = getattr(module, "_concrete_type", None)
+    return tuple(kind.get_attributes()) if kind is not None else ()
 
 
 def set_script_line(file: str, line: int) -> None:

@@ -166,7 +166,7 @@ def _load(path: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"fx_onnx needs {path}, which torch {torch.__version__} lacks; install a version of torch that "
-            "docs/install.md lists."
+            "the page Install lists."
         ) from error
 
 
@@ -384,12 +384,13 @@ def tensor_min_max() -> Callable[..., Any] | None:
 
 
 @contextmanager
-def unrecorded() -> Iterator[None]:
-    """Runs operators on the fake tensors of a capture without recording them, to learn what a block of code returns.
+def unrecorded(values: Any = None) -> Iterator[None]:
+    """Runs operators on fake tensors without recording them, to learn what a block of code returns.
 
-    Symbols that the operators create are forgotten. Without torch's context managers: ImportError or AttributeError.
+    The fake tensors are those of the running capture, or of ``values``. Symbols that operators create are forgotten.
+    Without torch's context managers: ImportError or AttributeError.
     """
-    mode = _load("torch._guards.detect_fake_mode")()
+    mode = _load("torch._guards.detect_fake_mode")(values)
     shape_env = getattr(mode, "shape_env", None)
     with (
         _load("torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing")(),

@@ -228,14 +228,14 @@ def check_rules(rules: Any) -> None:
         ArgumentError: one is no rule, a pattern is none, or it names an operator or a parameter that does not exist.
     """
     if isinstance(rules, Rule) or not isinstance(rules, Sequence):
-        raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see docs/rules.md.")
+        raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see fx_onnx.rule.")
     for each in rules:
         if not isinstance(each, Rule):
             raise ArgumentError(f"{shown(each)} in rules is not a rule; decorate a function with fx_onnx.rule(...).")
         try:
             each.check()
         except PatternError as error:
-            raise ArgumentError(f"The rule {each.name} is not valid: {error}; see docs/rules.md.") from error
+            raise ArgumentError(f"The rule {each.name} is not valid: {error}; see fx_onnx.rule.") from error
 
 
 def _read_outside(match: Match) -> ir.Node | None:

@@ -204,7 +204,8 @@ def require_data(values: Iterable[ir.Value]) -> None:
         if value.const_value is None or not has_data(value.const_value):
             raise ArgumentError(
                 f"The weight {value.name!r} has no data, because it was a FakeTensor or on the meta device; give it "
-                "data with ONNXProgram.apply_weights(state_dict), or save with include_initializers=False.",
+                "data with ONNXProgram.apply_weights(state_dict) or save(weights_from=...), or save with "
+                "include_initializers=False.",
                 id=MessageId.WEIGHT_WITHOUT_DATA,
             )
 

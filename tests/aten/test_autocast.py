@@ -185,11 +185,19 @@ def test_autocast_around_the_export() -> None:
     assert want.dtype == BF16
 
 
-@pytest.mark.parametrize(("name", "operator"), [("gru", "gru.input"), ("cell", "lstm_cell.default")])
-def test_a_recurrence_is_refused(name: str, operator: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (lambda net, x: net.gru(x)[0], "gru.input"),
+        (lambda net, x: net.cell(x)[0], "lstm_cell.default"),
+        (lambda net, x: torch.linalg.pinv(x), "linalg_pinv.atol_rtol_tensor"),
+    ],
+    ids=["gru", "cell", "pinv"],
+)
+def test_an_operator_with_casts_inside_is_refused(function: Callable[[Net, Tensor], Tensor], operator: str) -> None:
     def recurrent(net: Net, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=BF16):
-            return getattr(net, name)(x)[0]
+            return function(net, x)
 
     with pytest.raises(TranslationError, match=f"aten.{operator} in an autocast region casts inside the operator"):
         fx_onnx.export(Net(recurrent), (torch.randn(3, 4),), verbose=False)

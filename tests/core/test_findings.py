@@ -37,7 +37,7 @@ def test_an_export_issues_one_warning_at_the_line_of_the_call() -> None:
     assert warning.category is OnnxExporterWarning
     assert warning.filename == __file__
     lines = str(warning.message).splitlines()
-    assert lines[0] == "The export has 2 findings; docs/troubleshooting.md explains each by its id."
+    assert lines[0] == "The export has 2 findings; the page Troubleshooting explains each by its id."
     assert lines[1:3] == ["The call:", f"- {program.findings[0]}"]
     assert lines[3:] == ["Dynamic dims:", *(f"- {finding}" for finding in program.findings[1:])]
     assert [finding.id for finding in program.findings] == ["FX1011", "FX1202"]

@@ -103,7 +103,8 @@ def after_pt2e(
         pt2e.move_exported_model_to_eval(prepared)
     # torchao captures 114 patterns of convolutions; without dynamo, their graphs are the same in a fifth of the time.
     export = torch.export.export
-    with mock.patch.object(torch.export, "export", lambda *args, **options: export(*args, **{**options, "strict": False})):
+    without_dynamo = mock.patch.object(torch.export, "export", lambda *args, strict: export(*args, strict=False))
+    with without_dynamo:
         return quantize_pt2e.convert_pt2e(prepared)
 
 

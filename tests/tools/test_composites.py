@@ -14,7 +14,13 @@ SAMPLE = {
         aten.lstm.input,
     ),
     "no_grad": (aten.einsum.default, aten.stft.center, aten.linalg_pinv.default, aten.repeat_interleave.self_Tensor),
-    "autocast": (aten.bilinear.default, aten.matmul.default, aten.linear.default, aten.softmax.int),
+    "autocast": (
+        aten.bilinear.default,
+        aten.matmul.default,
+        aten.linear.default,
+        aten.softmax.int,
+        aten.repeat_interleave.self_Tensor,
+    ),
     "eval": (aten.kron.default, aten.batch_norm.default, aten.outer.default, aten.cdist.default),
     "train": (aten.dropout.default, aten.rrelu.default, aten.group_norm.default, aten.trapezoid.x),
 }

@@ -40,7 +40,7 @@ EXPECTED = [
     'Argument 1 to "Relu" of "OperatorMethods" has incompatible type "None"',
 ]
 
-# mypy follows the imports that the signatures, the emitter and its bases need. All imports take it 40 s without a cache.
+# mypy follows the imports that the signatures, the emitter and its bases need. All imports take 40 s without a cache.
 SETTINGS = """
 [mypy]
 strict = true

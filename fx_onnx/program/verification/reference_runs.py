@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import VerificationError
 from fx_onnx.core.metadata import OUTPUT_TARGET
+from fx_onnx.core.script_private import script_attributes
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.user_outputs import result_specs
@@ -188,7 +189,7 @@ def expected_outputs(
     """
     args, kwargs = copied((args, kwargs))
     # torch.cond compiles while it runs eagerly. A model in training mode draws random numbers.
-    with CAPTURE_LOCK, torch.no_grad(), _restored_buffers(module), torch.random.fork_rng(devices=[]):
+    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), torch.random.fork_rng(devices=[]):
         given = _inputs_by_name(exported, args, kwargs)
         result = copied(module(*args, **kwargs))
         state = copied({**given, **_buffers(module)})
@@ -274,15 +275,25 @@ def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
 
 
 @contextmanager
-def _restored_buffers(module: Callable[..., Any]) -> Iterator[None]:
-    """Restores the buffers of the module at the end, also those that its forward assigns."""
+def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
+    """Restores the buffers, numbers and texts of the module at the end, also those that its forward assigns."""
     modules = list(module.modules()) if isinstance(module, torch.nn.Module) else []
     before = [(each, key, old, old.detach().clone()) for each in modules for key, old in each.named_buffers("", False)]
+    plain = [(each, key, old) for each in modules for key, old in _plain_attributes(each)]
     try:
         yield
     finally:
         for each, key, buffer, values in before:
             setattr(each, key, buffer.copy_(values))
+        for each, key, old in plain:
+            if getattr(each, key) is not old:
+                setattr(each, key, old)
+
+
+def _plain_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
+    """Returns the attributes of a module, also of TorchScript, that are numbers, texts or None."""
+    names = script_attributes(module) if isinstance(module, torch.jit.ScriptModule) else vars(module)
+    return [(name, old) for name in names if isinstance(old := getattr(module, name), int | float | str | None)]
 
 
 # ---------------------------------------------------------------- the arguments of the captured graph

@@ -55,6 +55,22 @@ def test_the_module_and_its_buffers_are_as_before() -> None:
         expected_outputs(program, (torch.ones(2),), {}, lambda x: (x, x))
 
 
+class Steps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.step += 1
+        return x * self.step
+
+
+@pytest.mark.parametrize("module", [Steps(), nn.Sequential(torch.jit.script(Steps()))], ids=["Python", "TorchScript"])
+def test_numbers_of_the_module_are_as_before(module: nn.Module) -> None:
+    for _ in range(2):
+        assert expected_outputs(None, (torch.ones(2),), {}, module)[0][0].tolist() == [2, 2]
+
+
 def test_copies_share_memory_as_the_originals_do() -> None:
     memory = torch.zeros(4)
     first, second, other = copied((memory[:3], memory[1:], torch.zeros(1)))
