@@ -196,7 +196,7 @@ def is_resize_of_nothing(node: Node) -> bool:
     """Returns whether a call gives sizes to a tensor without elements, so that nothing else has its elements."""
     if node.target not in RESIZES or not isinstance(node.args[0], Node):
         return False
-    return static(node.args[0].meta["val"].numel()) == 0
+    return bool(static(node.args[0].meta["val"].numel()) == 0)
 
 
 def _input_on(storage: int, node: Node) -> Node | None:
