@@ -1,7 +1,7 @@
 """Finds lines of a forward that ask whether a size is an int, or compute with its text, which only Python answers.
 
 While torch traces in non-strict mode, a dynamic size is a symbol of a class of its own, whose text is a name. The
-source tells where a forward asks about a size directly; a function that the forward calls is not read.
+source tells where a forward asks about a size, or a function or a method of the model that gets the size from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -30,37 +32,79 @@ def size_questions(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
     A program that the user has captured has no code.
     """
     kinds: Iterable[Any] = map(type, model.modules() if isinstance(model, torch.nn.Module) else ())
+    lines: dict[str, None] = {}
     for kind in dict.fromkeys(kinds):
         forward = inspect.getattr_static(kind, "forward", None)  # a TorchScript module has no function of Python
         names = getattr(getattr(forward, "__code__", None), "co_names", ())
         if not is_library(kind.__module__) and not {"shape", "size"}.isdisjoint(names):
-            for line in _lines(forward):
-                yield (
-                    "The exported model may be wrong, because the code asks for the type or the text of a size, which "
-                    f"is no int while torch traces {line}."
-                )
+            lines |= dict.fromkeys(_lines(forward, kind, frozenset(), set()))
+    for line in lines:
+        yield (
+            "The exported model may be wrong, because the code asks for the type or the text of a size, which is no "
+            f"int while torch traces {line}."
+        )
 
 
-def _lines(function: Any) -> Iterator[str]:
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):  # the code has no file
+def _lines(function: Any, kind: type, parameters: Set[str], seen: set[Any]) -> Iterator[str]:
+    """Yields the lines of a function that ask about a size, and those of the functions that it gives a size.
+
+    Args:
+        function: The function.
+        kind: The class of the module, which has the methods that are called.
+        parameters: The names of the parameters that are sizes.
+        seen: The functions and parameters that were read.
+    """
+    tree, first = _tree(function)
+    if tree is None or (function, parameters) in seen:
         return
-    sizes = _Sizes()
-    for node in ast.walk(tree):
+    seen.add((function, parameters))
+    sizes = _Sizes(parameters)
+    nodes = [*ast.walk(tree)]
+    for node in nodes:
         if isinstance(node, ast.Assign):
             sizes.assign(node)
-    asked = (node for node in ast.walk(tree) if isinstance(node, (ast.expr, ast.Match)) and sizes.are_asked(node))
+    asked = (node for node in nodes if isinstance(node, (ast.expr, ast.Match)) and sizes.are_asked(node))
     for number in sorted({node.lineno for node in asked}):
         yield line_text(function.__code__.co_filename, first + number - 1)
+    for node in nodes:
+        if isinstance(node, ast.Call) and (given := sizes.arguments(node)):
+            called = _called(node.func, function, kind)
+            if isinstance(called, FunctionType) and not is_library(called.__module__):
+                code, first_place = called.__code__, int(isinstance(node.func, ast.Attribute))  # after self
+                names = dict(enumerate(code.co_varnames[first_place : code.co_argcount]))
+                yield from _lines(called, kind, frozenset(names.get(each, each) for each in given), seen)
+
+
+def _called(node: ast.expr, function: Any, kind: type) -> Any:
+    """Returns the function of a call: a global function, or a method of the module; None for all others."""
+    match node:
+        case ast.Name(name):
+            return function.__globals__.get(name)
+        case ast.Attribute(ast.Name("self"), name):
+            return inspect.getattr_static(kind, name, None)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _tree(function: Any) -> tuple[ast.AST | None, int]:
+    """Returns the source of a function and its first line; None if the code has no file."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        return ast.parse(textwrap.dedent("".join(lines))), first
+    except (OSError, TypeError, SyntaxError):
+        return None, 0
 
 
 class _Sizes:
     """The names of a function that are sizes, and those that are texts of sizes."""
 
-    def __init__(self) -> None:
-        self._sizes, self._texts = set[str](), set[str]()
+    def __init__(self, sizes: Iterable[str]) -> None:
+        self._sizes, self._texts = set(sizes), set[str]()
+
+    def arguments(self, call: ast.Call) -> list[Any]:
+        """Returns the places and the names of the arguments of a call that are sizes."""
+        places = [place for place, each in enumerate(call.args) if self._is_size(each)]
+        return [*places, *(each.arg for each in call.keywords if each.arg and self._is_size(each.value))]
 
     def assign(self, node: ast.Assign) -> None:
         """Adds the names that a statement gives to a size or its text."""

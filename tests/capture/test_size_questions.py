@@ -51,6 +51,19 @@ def measures_text(self: Any, x: Tensor) -> Tensor:
     return x * len(str(x.shape[-1]))
 
 
+def is_plain(x: Tensor, count: Any) -> bool:
+    return isinstance(count, int) and x.ndim == 2
+
+
+def asks_in_a_helper(self: Any, x: Tensor) -> Tensor:
+    rows = x.shape[0]
+    return x + 1 if is_plain(x, rows // 2) or is_plain(x, count=3) else x
+
+
+def gives_no_size(self: Any, x: Tensor) -> Tensor:
+    return x + x.shape[0] if is_plain(x, self.training) else x
+
+
 def raises(self: Any, x: Tensor) -> Tensor:
     if x.ndim != 2:
         raise ValueError(f"{x.shape} is no matrix")
@@ -72,13 +85,17 @@ def asks_others(self: Any, x: Tensor) -> Tensor:
         (has_a_key, 2),
         (compares_text, 1),
         (measures_text, 1),
+        (asks_in_a_helper, is_plain),
+        (gives_no_size, None),
         (raises, None),
         (asks_others, None),
     ],
 )
-def test_questions(function: Callable[[Any, Tensor], Tensor], line: int | None) -> None:
+def test_questions(function: Callable[[Any, Tensor], Tensor], line: Any) -> None:
+    """The line counts from that of the function; a helper asks in its first line."""
     found = list(size_questions(module(function)))
-    places = [] if line is None else [f"{__file__}:{function.__code__.co_firstlineno + line}"]
+    asking, line = (line, 1) if callable(line) else (function, line)
+    places = [] if line is None else [f"{__file__}:{asking.__code__.co_firstlineno + line}"]
     assert [text.partition(" (")[2].partition(": ")[0] for text in found] == places
 
 
