@@ -53,8 +53,9 @@ def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
     for node in graph:
         yield from node.outputs
-        for subgraph in subgraphs(node):
-            yield from all_values(subgraph)
+        if node.op_type in _CONTROL_FLOW or node.domain:
+            for subgraph in subgraphs(node):
+                yield from all_values(subgraph)
 
 
 def all_initializers(graph: ir.Graph) -> list[ir.Value]:

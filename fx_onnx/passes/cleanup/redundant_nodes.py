@@ -12,7 +12,7 @@ from fx_onnx.core import metadata
 from fx_onnx.passes.editor import clear_inputs
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, is_read
 from fx_onnx.passes.rewriter import Pass
-from fx_onnx.passes.traversal import all_graphs, graphs_of, subgraphs
+from fx_onnx.passes.traversal import graphs_of, subgraphs
 
 __all__ = ["EliminateCommonSubexpressions", "EliminateDeadCode"]
 
@@ -116,24 +116,14 @@ class EliminateDeadCode(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Visits the nodes of the graph, its subgraphs and all functions in reverse order, consumers first."""
         whole: list[ir.Graph | ir.Function] = [*model.functions.values(), model.graph]
-        count = sum(map(_remove_dead_nodes, whole))
-        for graph in all_graphs(model.graph):
-            unused = [
-                name
-                for name, value in graph.initializers.items()
-                if not value.uses() and not value.is_graph_output() and not value.is_graph_input()
-            ]
-            for name in unused:
-                del graph.initializers[name]
-            count += len(unused)
-        modified = bool(count)
+        modified = sum(map(_remove_dead_code, whole)) > 0
         if model.functions:
             modified |= common.RemoveUnusedFunctionsPass()(model).modified  # type: ignore[no-untyped-call]
         return ir.passes.PassResult(model, modified)
 
 
-def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
-    """Removes the dead nodes of a graph and its subgraphs, and returns their number."""
+def _remove_dead_code(graph: ir.Graph | ir.Function) -> int:
+    """Removes the dead nodes and initializers of a graph and its subgraphs, and returns their number."""
     dead: list[ir.Node] = []
     count = 0
     for node in reversed(graph):
@@ -148,9 +138,14 @@ def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
             has_past = node.op_type == "Attention" and any(value is not None for value in node.inputs[4:6])
             _remove_trailing_outputs(node, _REQUIRED_OF_ATTENTION_WITH_PAST if has_past else required)
         for body in subgraphs(node):
-            count += _remove_dead_nodes(body)
+            count += _remove_dead_code(body)
     graph.remove(dead)
-    return count + len(dead)
+    unused = []
+    if isinstance(graph, ir.Graph):
+        unused = [name for name, value in graph.initializers.items() if not (is_read(value) or value.is_graph_input())]
+    for name in unused:
+        del graph.initializers[name]
+    return count + len(dead) + len(unused)
 
 
 def _remove_trailing_outputs(node: ir.Node, required: int) -> None:
