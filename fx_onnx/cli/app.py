@@ -251,7 +251,11 @@ def _export_folder(given: dict[str, Any]) -> None:
     options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
     options["adapters"] = {name: folder for name, _, folder in pairs}
     with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
-        files = export_pretrained(source.removeprefix("hf:"), output, **options)
+        try:
+            files = export_pretrained(source.removeprefix("hf:"), output, **options)
+        except KeyboardInterrupt:
+            typer.echo(f"fx-onnx: Interrupted; the folder {output} is as before.", err=True)
+            raise
     if given["as_json"]:
         warnings = [str(finding) for finding in findings]
         print_json({"folder": str(output), "files": [asdict(file) for file in files], "warnings": warnings})

@@ -109,7 +109,8 @@ def adapted(model: Any, adapters: Sequence[Adapter]) -> Iterator[Callable[[Part]
         if not current:
             return result
         first, second = (current[name].to(result.dtype) for name in _names(path))
-        return result + (args[0] @ first) @ second
+        added: Tensor = (args[0] @ first) @ second
+        return result + added
 
     def put(weights: dict[str, Tensor]) -> None:
         current.clear()

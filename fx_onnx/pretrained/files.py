@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.pretrained.source import Source
 
@@ -120,8 +120,11 @@ def replaced(folder: Path) -> Iterator[Path]:
                 if old.exists():
                     old.rename(place)
                 raise
-    except OSError as error:
+    except (OSError, OnnxExporterError) as error:
+        cause = error.__cause__ if isinstance(error, OnnxExporterError) else error
+        if not isinstance(cause, OSError) or getattr(error, "id", MessageId.FILE) != MessageId.FILE:
+            raise
         raise ArgumentError(
-            f"The folder {folder} cannot be written: {error.strerror or error}; the old one is as before.",
+            f"The folder {folder} cannot be written: {cause.strerror or cause}; the old one is as before.",
             id=MessageId.FILE,
         ) from error

@@ -229,10 +229,11 @@ def quantizes(module: nn.Module, precision: str) -> bool:
     return row.config is not None and any(_fits(each, row) for each in module.modules())
 
 
-def _fits(layer: nn.Module, row: Precision) -> bool:
-    weight = getattr(layer, "weight", None)
-    length = getattr(layer, "in_features" if type(layer) is nn.Linear else "nx", 0)
-    return type(layer) in (nn.Linear, _conv1d()) and length % row.block == 0 and bool(weight.isfinite().all())
+def _fits(layer: Any, row: Precision) -> bool:
+    if type(layer) not in (nn.Linear, _conv1d()):
+        return False
+    length = layer.in_features if type(layer) is nn.Linear else layer.nx
+    return length % row.block == 0 and bool(layer.weight.isfinite().all())
 
 
 def _conv1d() -> type | None:
@@ -262,6 +263,7 @@ def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
 
 def _to_linear(module: nn.Module) -> None:
     """Makes transformers' Conv1D a Linear layer. Its hooks stay."""
+    each: Any
     for each in module.modules():
         if type(each) is _conv1d():
             each.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)

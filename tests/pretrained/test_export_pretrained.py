@@ -117,3 +117,10 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.M
         export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
     assert (tmp_path / "out" / "model.onnx").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_model_without_a_layer_for_the_precision_is_refused(tmp_path: Path) -> None:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1])
+    model = transformers.ResNetForImageClassification(config)
+    with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
+        export_pretrained(model, tmp_path / "out", precision="q4")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import transformers
 
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.source import Source
 from fx_onnx.pretrained.tasks import TASKS
@@ -85,8 +86,15 @@ def test_a_loaded_pipeline_writes_its_files(tmp_path: Path) -> None:
 def test_an_interrupted_export_leaves_the_old_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").write_text("old")
-    for error, raised in ((KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "No space left"), ArgumentError)):
-        with pytest.raises(raised), replaced(tmp_path / "out") as new:
+    full = OnnxExporterError("x/.out.123/new/model.onnx", id=MessageId.FILE)
+    full.__cause__ = OSError(28, "No space left")
+    for error, raised, text in (
+        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+        (OSError(28, "No space left"), ArgumentError, "out cannot be written: No space left; the old one is as before"),
+        (full, ArgumentError, "out cannot be written: No space left; the old one is as before"),
+        (OnnxExporterError("another", id=MessageId.FILE), OnnxExporterError, "another"),
+    ):
+        with pytest.raises(raised, match=text), replaced(tmp_path / "out") as new:
             (new / "half").write_text("half")
             raise error
         assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import transformers
 
+import fx_onnx
 from fx_onnx.pretrained.inputs import input_names
 from fx_onnx.pretrained.vision_language import image_text_to_text
 
@@ -33,3 +34,9 @@ def test_three_parts_compute_what_the_model_computes() -> None:
         embeddings[ids == 49] = features
         found = decoder.module(inputs_embeds=embeddings).logits
         torch.testing.assert_close(found, model(input_ids=ids, **images.kwargs).logits)
+    program = fx_onnx.export(images.module, kwargs=images.kwargs, dynamic_shapes=images.dynamic_shapes)
+    for number in (1, 3):
+        pixels = torch.randn(number, 3, 8, 8)
+        (found,) = program(pixel_values=pixels)
+        with torch.no_grad():
+            torch.testing.assert_close(found, images.module(pixel_values=pixels)["image_features"])

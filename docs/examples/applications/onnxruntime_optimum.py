@@ -27,6 +27,6 @@ def classify(folder: str, texts: list[str]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    labels = json.loads(Path(sys.argv[1], "config.json").read_text())["id2label"]
+    labels = json.loads(Path(sys.argv[1], "config.json").read_text()).get("id2label", {})
     for text, row in zip(sys.argv[2:], classify(sys.argv[1], sys.argv[2:]), strict=True):
-        print(f"{text!r}: {labels[str(row.argmax())]}, {row.max():.0%}")
+        print(f"{text!r}: {labels.get(str(row.argmax()), f'LABEL_{row.argmax()}')}, {row.max():.0%}")
