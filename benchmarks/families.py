@@ -159,7 +159,8 @@ This page lists every model type of transformers {version} in tests/models/famil
 random weights, and is exported with a dynamic batch and sequence (or number of samples). It is loaded into ONNX
 Runtime and compared with eager at the sizes of the export and at other sizes. A type with a cache is exported for
 three tokens after a past of five; the same program then prefills thirteen tokens without a past and decodes one,
-within a sliding window and beyond it. `python -m benchmarks.families` writes this page;
+within a sliding window and beyond it. Those with a recurrence also read prompts of 65, 129 and 300 tokens, which are
+longer than every chunk. `python -m benchmarks.families` writes this page;
 tests/end_to_end/test_families.py runs a sample of it.
 
 {counts}
