@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, MutableMapping
 from typing import Any
 
 import onnx_ir as ir
@@ -140,11 +140,10 @@ def _remove_dead_code(graph: ir.Graph | ir.Function) -> int:
         for body in subgraphs(node):
             count += _remove_dead_code(body)
     graph.remove(dead)
-    unused = []
-    if isinstance(graph, ir.Graph):
-        unused = [name for name, value in graph.initializers.items() if not (is_read(value) or value.is_graph_input())]
+    known: MutableMapping[str, ir.Value] = graph.initializers if isinstance(graph, ir.Graph) else {}
+    unused = [name for name, value in known.items() if not (is_read(value) or value.is_graph_input())]
     for name in unused:
-        del graph.initializers[name]
+        del known[name]
     return count + len(dead) + len(unused)
 
 
