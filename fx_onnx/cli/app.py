@@ -210,8 +210,7 @@ def export(
             metadata=metadata.value,
             **_arguments(model, given, dynamic or []),
         )
-        if genai is not None:
-            _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
+        _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
     _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
 
@@ -310,8 +309,10 @@ def _destination(output: Path | None, genai: Path | None, target: str | None) ->
     return place
 
 
-def _save_genai(program: Any, model: Any, source: Path, folder: Path, external_data: bool | None) -> None:
-    """Writes the folder of onnxruntime-genai with the tokenizer of the source folder, if that has one."""
+def _save_genai(program: Any, model: Any, source: Path, folder: Path | None, external_data: bool | None) -> None:
+    """Writes a folder of onnxruntime-genai that is wanted, with the tokenizer of the source folder, if that has one."""
+    if folder is None:
+        return
     has_tokenizer = any((source / name).is_file() for name in ("tokenizer.json", "tokenizer.model"))
     if not has_tokenizer:
         warn(f"{source} has no tokenizer.json, so {folder} has no tokenizer.", MessageId.GENAI_FOLDER)

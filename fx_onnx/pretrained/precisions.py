@@ -236,7 +236,7 @@ def _fits(layer: Any, row: Precision) -> bool:
     return length % row.block == 0 and bool(layer.weight.isfinite().all())
 
 
-def _conv1d() -> type | None:
+def _conv1d() -> Any:
     """Returns transformers' class of a Linear layer with a transposed weight, if it was imported."""
     return getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
 
