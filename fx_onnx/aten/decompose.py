@@ -176,7 +176,11 @@ class _CallDecomposer:
         for index, node in enumerate(nodes):
             if not ancestors:
                 report_progress(index, len(nodes))
-            if self.needed(node):
+            if not self.needed(node):
+                continue
+            if _is_unread(node):  # such as the version of a library that is imported in the forward
+                graph.erase_node(node)
+            else:
                 call = FlatCall.of(node)
                 if (traced := self._decomposed(call, ancestors)) is not None:
                     _check_results(traced, node)
@@ -220,6 +224,12 @@ class _CallDecomposer:
         for inner in graph.find_nodes(op="get_attr"):
             if (body := self.tracer.bodies.get(str(inner.target))) is not None:
                 yield from self._with_bodies(body)
+
+
+def _is_unread(node: Node) -> bool:
+    """Returns whether an operator computes something, writes nothing, and nothing reads its results."""
+    schema = node.target._schema if isinstance(node.target, OpOverload) else None
+    return schema is not None and not node.users and bool(schema.returns) and not schema.is_mutable
 
 
 def _cast_results(graph: Graph, node: Node) -> None:

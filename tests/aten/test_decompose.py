@@ -80,3 +80,15 @@ def test_symbolic_numbers_and_effects_are_not_decomposed() -> None:
     decompose(program, translations)
     for node in program.graph.nodes:
         assert not (is_symbolic(node) or is_effect(node)) or not needs_decomposition(node, translations)
+
+
+def test_a_call_whose_results_nothing_reads_is_removed() -> None:
+    """A library may ask for its version when it is imported, as torchvision does, within the forward."""
+    library = torch.library.Library("decompose_tests", "DEF")
+    library.define("version() -> int")
+    library.impl("version", lambda: 3, "CompositeExplicitAutograd")
+    version = torch.ops.decompose_tests.version.default
+    program = captured(lambda x: torch.relu(x) if version() else x, torch.randn(3, 4))
+    assert version in targets(program)
+    decompose(program, table(aten.relu.default))
+    assert targets(program) == [aten.relu.default]
