@@ -109,6 +109,7 @@ def _model_of(chosen: Case) -> Any:
             parameter += (0.3 if chosen.generates else 0.1) * torch.randn_like(parameter)
     if chosen.generates:
         tokens = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": None}
+        tokens["forced_eos_token_id"] = None  # transformers.js reads it from config.json too
         if chosen.auto == "ForCausalLM":
             del tokens["decoder_start_token_id"]
         model.generation_config = transformers.GenerationConfig(**tokens, max_length=60, no_repeat_ngram_size=1)
