@@ -6,13 +6,12 @@ onnxruntime-genai 0.18 reads.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers
+from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers, write_json
 
 __all__ = ["write_speech_config"]
 
@@ -61,13 +60,9 @@ def write_speech_config(folder: Path, *, config: Any, generation_config: Any, ex
         **{name: _part(name, values) | part for name, part in {"encoder": encoder, "decoder": decoder}.items()},
     }
     search = {**search_options(values), "max_length": length, "past_present_share_buffer": False}
-    _write(folder / "genai_config.json", {"model": model, "search": search})
+    write_json(folder / "genai_config.json", {"model": model, "search": search})
     if extractor is not None:
-        _write(folder / "audio_processor_config.json", _features(extractor))
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / "audio_processor_config.json", _features(extractor))
 
 
 def _features(extractor: Any) -> dict[str, Any]:
