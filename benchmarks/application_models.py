@@ -55,6 +55,7 @@ class Case:
         return "clip" if self.name.startswith("clip") else self.name.partition(",")[0]
 
 
+_CONVNEXT = (("image_size", 128), ("patch_size", 4))  # the small sizes leave less than a pixel to the last stage
 _MARIAN = (("decoder_start_token_id", 0),)
 _WHISPER = (("max_source_positions", 50),)
 _SPEECH = ("ForSpeechSeq2Seq", "automatic-speech-recognition", _WHISPER)
@@ -86,6 +87,7 @@ CASES = [
     Case("electra", "ForMultipleChoice", "multiple-choice"),
     Case("wavlm", "ForAudioXVector", "audio-xvector"),
     Case("unispeech-sat", "ForAudioFrameClassification", "audio-frame-classification"),
+    Case("convnextv2", "ForImageClassification", "image-classification", _CONVNEXT),
     Case("swin2sr", "ForImageToImage", "image-to-image"),
     Case("clip-text", "", "feature-extraction", (), "CLIPTextModelWithProjection"),
     Case("clip-image", "", "image-feature-extraction", (), "CLIPVisionModelWithProjection"),
@@ -109,6 +111,7 @@ def _model_of(chosen: Case) -> Any:
             parameter += (0.3 if chosen.generates else 0.1) * torch.randn_like(parameter)
     if chosen.generates:
         tokens = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": None}
+        tokens["forced_eos_token_id"] = None  # transformers.js reads it from config.json too
         if chosen.auto == "ForCausalLM":
             del tokens["decoder_start_token_id"]
         model.generation_config = transformers.GenerationConfig(**tokens, max_length=60, no_repeat_ngram_size=1)

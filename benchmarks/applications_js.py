@@ -26,7 +26,8 @@ from fx_onnx.pretrained.precisions import PRECISIONS, convert
 from fx_onnx.pretrained.source import read_source
 
 NAMES = (
-    *("roberta", "distilbert", "vit", "segformer", "detr", "swin2sr", "wav2vec2", "hubert", "wavlm", "unispeech-sat"),
+    *("roberta", "distilbert", "vit", "convnextv2", "segformer", "detr", "swin2sr"),
+    *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
 )

@@ -16,12 +16,12 @@ from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.pretrained.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
 from fx_onnx.pretrained.files import copy_files, replaced
-from fx_onnx.pretrained.inputs import input_names, processed
+from fx_onnx.pretrained.inputs import input_names, parts_of, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
 from fx_onnx.pretrained.parts import Part
 from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
 from fx_onnx.pretrained.shared_weights import share_weights
-from fx_onnx.pretrained.source import read_source
+from fx_onnx.pretrained.source import Source, read_source
 from fx_onnx.program.destination import check_folder
 from fx_onnx.program.genai.speech_config import write_speech_config
 
@@ -128,7 +128,7 @@ def export_pretrained(
     with replaced(place) as new, adapted(found.model, loaded) as extend:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
-            write_speech_config(new, config=found.model.config, generation_config=found.model.generation_config)
+            _write_speech_config(found, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded)
         files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
         if chosen.shares_weights:
@@ -259,6 +259,12 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     return ExportedFile(
         file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
     )
+
+
+def _write_speech_config(source: Source, folder: Path) -> None:
+    model, extractors = source.model, (each for each in parts_of(source.processors) if hasattr(each, "chunk_length"))
+    configs = {"config": model.config, "generation_config": model.generation_config}
+    write_speech_config(folder, **configs, extractor=next(extractors, None))
 
 
 def _size(file: Path) -> int:

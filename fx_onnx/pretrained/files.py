@@ -14,6 +14,7 @@ from typing import Any
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.pretrained.source import Source
+from fx_onnx.program.genai.genai_config import write_json
 
 __all__ = ["copy_files", "replaced"]
 
@@ -50,12 +51,12 @@ def copy_files(source: Source, folder: Path) -> None:
     for part in (folder, *(folder / name for name in index)):
         _restore_tokenizer(part, index)
     if index:
-        _write(folder / "model_index.json", index)
+        write_json(folder / "model_index.json", index)
     processor = _read(folder / "processor_config.json")
     for name in ("image_processor", "feature_extractor"):
         place = folder / "preprocessor_config.json"
         if name in processor and not place.exists():
-            _write(place, {**processor[name], "processor_class": processor.get("processor_class")})
+            write_json(place, {**processor[name], "processor_class": processor.get("processor_class")})
 
 
 def _save_config(part: Any, folder: Path) -> None:
@@ -83,7 +84,7 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
     if config.get("tokenizer_class") == "TokenizersBackend":
         restored["tokenizer_class"] = "PreTrainedTokenizerFast"
     if restored != config:
-        _write(folder / "tokenizer_config.json", restored)
+        write_json(folder / "tokenizer_config.json", restored)
     library, name = (index.get(folder.name) or (None, None)) if config else (None, None)
     is_fast = (folder / "tokenizer.json").is_file() and not any((folder / each).is_file() for each in _VOCABULARIES)
     if is_fast and name is not None and not name.endswith("Fast"):
@@ -92,10 +93,6 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "processed"]
+__all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "parts_of", "processed"]
 
 _BATCH, _SEQUENCE, _SAMPLES = 2, 6, 16000
 _TEXT = {0: "batch", 1: "sequence"}
@@ -151,19 +151,24 @@ def processed(processors: Iterable[Any]) -> dict[str, torch.Tensor]:
         ArgumentError: one of them does not take such examples.
     """
     found: dict[str, torch.Tensor] = {}
+    for part in parts_of(processors):
+        try:
+            made = _examples_of(part)
+        except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+            raise ArgumentError(
+                f"{type(part).__name__} does not take two plain examples: {first_line(error)}; pass its results "
+                "as inputs=.",
+                id=MessageId.MODEL_SOURCE,
+            ) from error
+        found |= {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
+    return found
+
+
+def parts_of(processors: Iterable[Any]) -> Iterator[Any]:
+    """Yields the tokenizers, image processors and feature extractors of processors, and the processors themselves."""
     for processor in processors:
         owned = [getattr(processor, name, None) for name in ("tokenizer", "image_processor", "feature_extractor")]
-        for part in filter(None, [*owned, processor]):
-            try:
-                made = _examples_of(part)
-            except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-                raise ArgumentError(
-                    f"{type(part).__name__} does not take two plain examples: {first_line(error)}; pass its results "
-                    "as inputs=.",
-                    id=MessageId.MODEL_SOURCE,
-                ) from error
-            found |= {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
-    return found
+        yield from filter(None, [*owned, processor])
 
 
 def _examples_of(part: Any) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.destination import check_folder
 from fx_onnx.program.genai.decoder_interface import DecoderInterface, find_decoder_interface
-from fx_onnx.program.genai.genai_config import genai_config, settings
+from fx_onnx.program.genai.genai_config import genai_config, settings, write_json
 
 __all__ = ["write_genai_folder"]
 
@@ -69,7 +68,7 @@ def write_genai_folder(
     path.mkdir(parents=True, exist_ok=True)
     save(path / _MODEL)
     copy_tokenizer(path)
-    (path / "genai_config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(path / "genai_config.json", content)
 
 
 def _windows(values: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The file ``genai_config.json`` of Whisper: an encoder that computes the cross cache, and a decoder that takes it.
+"""The configs of Whisper: an encoder that computes the cross cache, a decoder that takes it, and features of sounds.
 
 Source: "Configuration reference" in the documentation of ONNX Runtime's generate() API, and the names that
 onnxruntime-genai 0.18 reads.
@@ -6,19 +6,24 @@ onnxruntime-genai 0.18 reads.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers
+from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers, write_json
 
 __all__ = ["write_speech_config"]
 
 
-def write_speech_config(folder: Path, *, config: Any, generation_config: Any) -> None:
-    """Writes ``genai_config.json`` beside ``encoder.onnx`` and ``decoder.onnx``.
+def write_speech_config(folder: Path, *, config: Any, generation_config: Any, extractor: Any = None) -> None:
+    """Writes ``genai_config.json`` beside ``encoder.onnx`` and ``decoder.onnx``, and ``audio_processor_config.json``.
+
+    Args:
+        folder: where.
+        config: the config of the model.
+        generation_config: the same for the search.
+        extractor: a WhisperFeatureExtractor; None writes no ``audio_processor_config.json``.
 
     Raises:
         ArgumentError: the model is no Whisper, the only one of its kind that onnxruntime-genai runs.
@@ -55,9 +60,22 @@ def write_speech_config(folder: Path, *, config: Any, generation_config: Any) ->
         **{name: _part(name, values) | part for name, part in {"encoder": encoder, "decoder": decoder}.items()},
     }
     search = {**search_options(values), "max_length": length, "past_present_share_buffer": False}
-    (folder / "genai_config.json").write_text(
-        json.dumps({"model": model, "search": search}, indent=2) + "\n", encoding="utf-8"
-    )
+    write_json(folder / "genai_config.json", {"model": model, "search": search})
+    if extractor is not None:
+        write_json(folder / "audio_processor_config.json", _features(extractor))
+
+
+def _features(extractor: Any) -> dict[str, Any]:
+    """Returns the operations from the bytes of a file with sound to the logarithms of a mel spectrogram."""
+    sizes = {"n_fft": extractor.n_fft, "hop_length": extractor.hop_length}
+    mel = {"n_mel": extractor.feature_size, "chunk_size": extractor.chunk_length}
+    operations = {
+        "AudioDecoder": {"target_sample_rate": extractor.sampling_rate},
+        "STFTNorm": {**sizes, "frame_length": extractor.n_fft},
+        "LogMelSpectrum": {**sizes, **mel},
+    }
+    rows = [{"operation": {"name": name, "type": name, "attrs": attrs}} for name, attrs in operations.items()]
+    return {"feature_extraction": {"sequence": rows}}
 
 
 def _part(name: str, values: dict[str, Any]) -> dict[str, Any]:
