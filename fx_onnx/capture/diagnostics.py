@@ -50,8 +50,8 @@ class _Failure:
 
 
 _CONTROL_FLOW = (
-    "write control flow that depends on values with torch.cond or while_loop, or declare with torch._check what is "
-    "always true"
+    "write control flow that depends on values with torch.cond or while_loop, declare with torch._check what is always "
+    "true, or give an argument that is the same in each call as a Python number, not a tensor"
 )
 _STATIC_SIZES = "whose results have sizes that follow from the shapes of its inputs"
 _NOT_TRACED = _Failure(

@@ -27,6 +27,7 @@ import torch
 from fx_onnx.capture.patches.data_conditions import is_traced
 from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, names_in, python_values
 from fx_onnx.capture.request import Request
+from fx_onnx.core import dtypes
 from fx_onnx.core.source_lines import is_internal, is_library, line_text
 from fx_onnx.core.trace_private import recorded_node
 
@@ -111,9 +112,9 @@ def _changed_values(
 
 
 def _may_be_state(value: Any) -> bool:
-    """Returns whether a tensor has values, and is small enough to copy: larger ones are weights, not counters."""
+    """Returns whether a tensor has values that torch compares, and is small enough to copy: larger ones are weights."""
     is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.is_quantized
-    return is_plain and not value.is_meta and value.numel() <= _MAX_STATE
+    return is_plain and not value.is_meta and value.numel() <= _MAX_STATE and not dtypes.is_packed(value.dtype)
 
 
 def frozen_values(request: Request, changed: Iterable[ChangedValue]) -> Iterator[str]:

@@ -33,6 +33,7 @@ from fx_onnx.capture.forward_parameters import (
     sorted_by_signature,
 )
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
+from fx_onnx.core import dtypes
 from fx_onnx.core.arguments import check_mapping, check_names
 from fx_onnx.core.dynamo_private import uncompiled
 from fx_onnx.core.errors import ArgumentError
@@ -332,7 +333,7 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
 
 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises an ArgumentError for an argument that torch.export cannot take."""
+    """Raises an ArgumentError for an argument that torch.export cannot take, or whose dtype ONNX lacks."""
     leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=pytrees.is_quantized_layer)
     for path, leaf in leaves:
         place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
@@ -342,6 +343,8 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 "dense tensor.",
                 id=MessageId.ARGUMENT_TYPE,
             )
+        if isinstance(leaf, torch.Tensor):
+            dtypes.onnx_dtype(leaf.dtype)  # raises for a dtype that ONNX lacks
         if pytrees.is_quantized_layer(leaf):
             raise ArgumentError(
                 f"{place} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",

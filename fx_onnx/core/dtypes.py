@@ -15,6 +15,7 @@ __all__ = [
     "is_float",
     "is_float8",
     "is_integer",
+    "is_packed",
     "is_signed",
     "is_sub_byte",
     "is_unsigned",
@@ -65,7 +66,7 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
             create tensors of the dtype (int4).
     """
     found = _TO_ONNX.get(dtype)
-    if found is None and "_x2" in str(dtype):
+    if found is None and is_packed(dtype):
         raise ArgumentError(
             f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
             "tensor.view(torch.uint8), and unpack them in the forward.",
@@ -76,6 +77,11 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
             f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.", id=MessageId.DTYPE
         )
     return found
+
+
+def is_packed(dtype: torch.dtype) -> bool:
+    """Returns whether each element holds two numbers; torch copies such elements but cannot compare them."""
+    return "_x2" in str(dtype)
 
 
 def torch_dtype(dtype: DataType) -> torch.dtype:

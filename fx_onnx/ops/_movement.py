@@ -40,9 +40,8 @@ def as_index(op: Emitter, index: Value) -> Value:
 
 
 def slice_axis(op: Emitter, value: Value, dim: int, start: Size, end: Size, step: Size = 1) -> Value:
-    """Emits Slice along one axis: value[start:end:step]."""
-    steps = None if isinstance(step, int) and step == 1 else op.shape([step])
-    result: Value = op.Slice(value, op.shape([start]), op.shape([end]), [dim], steps)
+    """Emits Slice along one axis: value[start:end:step]. A step of 1 is written too: onnxscript's fusers need it."""
+    result: Value = op.Slice(value, op.shape([start]), op.shape([end]), [dim], op.shape([step]))
     return result
 
 

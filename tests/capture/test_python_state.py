@@ -408,3 +408,13 @@ def test_weights_without_data() -> None:
     model = Outer(Counting(uses=True)).eval().to("meta")
     with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"'calls' of inner \(Counting\)"):
         fx_onnx.export(model, (torch.ones(2, device="meta"),))
+
+
+def test_a_buffer_of_packed_floats() -> None:
+    """torch copies such numbers, but does not compare them."""
+    model = nn.Linear(2, 2).eval()
+    model.register_buffer("packed", torch.zeros(3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2))
+    fx_onnx.export(model, (torch.ones(1, 2),))
+    model.register_forward_hook(lambda module, args, result: (result, module.packed))
+    with pytest.raises(fx_onnx.ArgumentError, match="two numbers in each element"):
+        fx_onnx.export(model, (torch.ones(1, 2),))

@@ -124,6 +124,7 @@ def test_dims_of_an_exported_program_only_get_names(spec):
 
 
 LINEAR = torch.nn.Linear(4, 4)
+PACKED = torch.zeros(4, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 
 
 def _bad(message, *args, model=None, **options):
@@ -145,6 +146,7 @@ def _bad(message, *args, model=None, **options):
         ),
         _bad("kwargs['y'] is a builtins.object", (X,), {"y": object()}),
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
+        _bad("float4_e2m1fn_x2 has two numbers in each element", (PACKED, Y)),
         _bad("repeated: a", (X, Y), input_names=["a", "a"]),
         _bad("repeated: x", X, input_names=["x"], output_names=["x"]),
         _bad("'weight' in input_names or output_names is the", X, model=LINEAR, input_names=["weight"]),

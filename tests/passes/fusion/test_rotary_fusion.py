@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from onnxscript.rewriter.ort_fusions.rotary_embedding import fuse_rotary_embedding as fuse_rotary_of_onnxscript
 from torch import Tensor
 
 import fx_onnx
@@ -60,6 +61,14 @@ def test_from_torch(dtype: torch.dtype) -> None:
     assert (operators.count("RotaryEmbedding"), operators.count("Expand"), operators.count("Neg")) == (2, 2, 0)
     longer = tuple(torch.randn(3, 3, 7, 8) for _ in range(2))
     assert_close(dynamic(*longer), module(*longer))
+
+
+@pytest.mark.parametrize("opset", [20, 22])
+def test_fuser_of_onnxscript(opset: int) -> None:
+    """Below opset 23, which has the operator, onnxscript's fuser finds the embeddings; transformers calls it."""
+    dims = {0: "batch", 2: "length"}
+    program = fx_onnx.export(Rotary().eval(), (X, X.flip(0)), opset_version=opset, dynamic_shapes=(dims, dims))
+    assert fuse_rotary_of_onnxscript(program.model) == 2
 
 
 PARTS = [
