@@ -24,6 +24,7 @@ from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import Source, read_source
 from fx_onnx.program.destination import check_folder
 from fx_onnx.program.genai.speech_config import write_speech_config
+from fx_onnx.translation.translate import PRODUCER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +88,7 @@ def export_pretrained(
     Args:
         source: a folder that ``save_pretrained`` wrote, a model of transformers, or a pipeline of transformers or
             diffusers.
-        output: the folder to write. An older one is replaced if an export wrote it.
+        output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
         layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
@@ -178,11 +179,18 @@ def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
             raise ArgumentError(
                 f"The folder {output} has the source in it; write to another folder.", id=MessageId.FILE
             )
-    if output.is_dir() and any(output.iterdir()) and not any(output.rglob("*.onnx")):
+    programs = [*output.rglob("*.onnx")]
+    if output.is_dir() and any(output.iterdir()) and not (programs and all(map(_is_own, programs))):
         raise ArgumentError(
-            f"The folder {output} has files, but no ONNX file, so it is not replaced; write to another folder.",
+            f"The folder {output} has files and is no export of fx_onnx, so it is not replaced; write to another one.",
             id=MessageId.FILE,
         )
+
+
+def _is_own(file: Path) -> bool:
+    """Returns whether fx_onnx wrote a model, whose first bytes have the name of its producer."""
+    with file.open("rb") as model:
+        return PRODUCER.encode() in model.read(64)
 
 
 def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> None:

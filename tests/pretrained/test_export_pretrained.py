@@ -47,6 +47,16 @@ def test_a_task_is_one_file_with_the_names_of_its_client(auto: str, tmp_path: Pa
     assert not any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
 
 
+def test_only_an_export_is_replaced(tmp_path: Path) -> None:
+    for folder in ("own", "other"):
+        (tmp_path / folder).mkdir()
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1)).save(tmp_path / "own" / "model.onnx")
+    (tmp_path / "other" / "model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch")
+    for folder, text in (("own", "nowhere"), ("other", "is no export of fx_onnx, so it is not replaced")):
+        with pytest.raises(ArgumentError, match=text):
+            export_pretrained(tmp_path / "nowhere", tmp_path / folder)
+
+
 def test_layouts_of_decoders(tmp_path: Path) -> None:
     """transformers.js takes several precisions, with its names of files and dims; genai has a config."""
     pytest.importorskip("torchao")
@@ -84,7 +94,7 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
     source, out = tmp_path / "source", tmp_path / "out"
     _source("AutoModelForSequenceClassification", source)
     out.mkdir()
-    (out / "model.onnx").write_text("old")
+    (out / "model.onnx").write_text("old fx_onnx")
     wrong = {"task": "text-classificaton", "layout": "optimun", "precision": "fp17"}
     for name, value in wrong.items():
         with pytest.raises(ArgumentError, match=f"The {name} '{value}' is not one of"):
@@ -101,7 +111,7 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
     (source / "config.json").write_text(json.dumps({**config, "architectures": ["Unknown"]}))
     with pytest.raises(ArgumentError, match="No task builds the architecture Unknown"):
         export_pretrained(source, out)
-    assert (out / "model.onnx").read_text() == "old"
+    assert (out / "model.onnx").read_text() == "old fx_onnx"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -111,11 +121,11 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.M
 
     _source("AutoModelForSequenceClassification", tmp_path / "source")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "model.onnx").write_text("old")
+    (tmp_path / "out" / "model.onnx").write_text("old fx_onnx")
     monkeypatch.setattr(fx_onnx.ONNXProgram, "save", full)
     with pytest.raises(ArgumentError, match="No space left"):
         export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
-    assert (tmp_path / "out" / "model.onnx").read_text() == "old"
+    assert (tmp_path / "out" / "model.onnx").read_text() == "old fx_onnx"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
