@@ -333,7 +333,7 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
 
 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises an ArgumentError for an argument that torch.export cannot take, or whose dtype ONNX lacks."""
+    """Raises an ArgumentError for an argument that torch.export cannot take, or whose elements are packed."""
     leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=pytrees.is_quantized_layer)
     for path, leaf in leaves:
         place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
@@ -343,8 +343,8 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 "dense tensor.",
                 id=MessageId.ARGUMENT_TYPE,
             )
-        if isinstance(leaf, torch.Tensor):
-            dtypes.onnx_dtype(leaf.dtype)  # raises for a dtype that ONNX lacks
+        if isinstance(leaf, torch.Tensor) and dtypes.is_packed(leaf.dtype):
+            dtypes.onnx_dtype(leaf.dtype)  # raises
         if pytrees.is_quantized_layer(leaf):
             raise ArgumentError(
                 f"{place} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",
