@@ -12,10 +12,8 @@ the same in each call if it depends on no input, and if the condition decides ab
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import itertools
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from enum import IntEnum
@@ -28,7 +26,7 @@ from fx_onnx.capture.patches.data_conditions import is_traced
 from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, names_in, python_values
 from fx_onnx.capture.request import Request
 from fx_onnx.core import dtypes
-from fx_onnx.core.source_lines import is_internal, is_library, line_text
+from fx_onnx.core.source_lines import is_internal, is_library, line_text, syntax_tree
 from fx_onnx.core.trace_private import recorded_node
 
 __all__ = ["ChangedValue", "frozen_values", "record_changed_values"]
@@ -186,7 +184,7 @@ class _Code:
         while waiting:
             if (name := waiting.pop()) not in self.functions:
                 self.functions[name] = [
-                    _Function(owner, each, _tree(each)) for each, owner in found.get(name, {}).items()
+                    _Function(owner, each, syntax_tree(each)) for each, owner in found.get(name, {}).items()
                 ]
                 for _, function, _ in self.functions[name]:
                     names = names_in(function.__code__)
@@ -399,14 +397,3 @@ class _Reader:
 
 
 _BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
-
-
-@functools.cache
-def _tree(function: FunctionType) -> ast.AST | None:
-    """Returns the code of a function; None if it has no source."""
-    try:
-        module = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):
-        return None
-    ast.increment_lineno(module, function.__code__.co_firstlineno - 1)
-    return next((node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.Lambda))), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import random
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -92,19 +92,18 @@ def _shared_values(kind: type) -> Iterator[tuple[Place, Any]]:
     """Yields the values of a class, and of the global variables that its functions name."""
     for name, value in vars(kind).items():
         if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
-            variables = value.__globals__
-            for variable in names_in(value.__code__):
-                if variable in variables and not variable.startswith("__"):
-                    yield Place(value.__module__, variable, kind), variables[variable]
+            for variable in sorted(names_in(value.__code__) & value.__globals__.keys()):
+                if not variable.startswith("__"):
+                    yield Place(value.__module__, variable, kind), value.__globals__[variable]
         elif not name.startswith("__") and not isinstance(value, FunctionType):
             yield Place(kind, name, kind), value
 
 
 @lru_cache(maxsize=4096)
-def names_in(code: CodeType) -> Set[str]:
-    """Returns the names of global variables and attributes in a function and in the functions inside it, in order."""
+def names_in(code: CodeType) -> frozenset[str]:
+    """Returns the names of global variables and attributes in a function and in the functions inside it."""
     inner = (names_in(each) for each in code.co_consts if isinstance(each, CodeType))
-    return dict.fromkeys(sorted(set(code.co_names).union(*inner))).keys()
+    return frozenset(code.co_names).union(*inner)
 
 
 def _leaves(value: Any, seen: set[int], path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Set
-from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.core.source_lines import is_library, line_text
+from fx_onnx.core.source_lines import is_library, line_text, syntax_tree
 
 __all__ = ["size_questions"]
 
@@ -54,7 +52,8 @@ def _lines(function: Any, kind: type, parameters: Set[str], seen: set[Any]) -> I
         parameters: The names of the parameters that are sizes.
         seen: The functions and parameters that were read.
     """
-    tree, first = _tree(function)
+    function = inspect.unwrap(function)
+    tree = syntax_tree(function)
     if tree is None or (function, parameters) in seen:
         return
     seen.add((function, parameters))
@@ -65,7 +64,7 @@ def _lines(function: Any, kind: type, parameters: Set[str], seen: set[Any]) -> I
             sizes.assign(node)
     asked = (node for node in nodes if isinstance(node, (ast.expr, ast.Match)) and sizes.are_asked(node))
     for number in sorted({node.lineno for node in asked}):
-        yield line_text(function.__code__.co_filename, first + number - 1)
+        yield line_text(function.__code__.co_filename, number)
     for node in nodes:
         if isinstance(node, ast.Call) and (given := sizes.arguments(node)):
             called = _called(node.func, function, kind)
@@ -83,16 +82,6 @@ def _called(node: ast.expr, function: Any, kind: type) -> Any:
         case ast.Attribute(ast.Name("self"), name):
             return inspect.getattr_static(kind, name, None)
     return None
-
-
-@lru_cache(maxsize=1024)
-def _tree(function: Any) -> tuple[ast.AST | None, int]:
-    """Returns the source of a function and its first line; None if the code has no file."""
-    try:
-        lines, first = inspect.getsourcelines(function)
-        return ast.parse(textwrap.dedent("".join(lines))), first
-    except (OSError, TypeError, SyntaxError):
-        return None, 0
 
 
 class _Sizes:

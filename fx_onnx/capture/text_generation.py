@@ -7,15 +7,16 @@ import copy
 import functools
 import inspect
 import itertools
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
 
 from fx_onnx.capture.dim_expressions import DefinedDim
+from fx_onnx.capture.eager_model import in_mode
 from fx_onnx.capture.patches.recurrent_functions import scans_from_state
 from fx_onnx.core.arguments import check_flag, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
@@ -196,7 +197,7 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     """
     ids = _example_tokens(model.config, _PAST, tokens.device)
     try:
-        with _in_eval_mode(model):
+        with in_mode(model, TrainingMode.EVAL):
             result, cache = _prefill(model, name, full_cache, max_length, ids)
             linear = state_layers(cache)
             unread = unread_states(model, name, cache, tokens) if linear else []
@@ -226,16 +227,6 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     return cache
 
 
-@contextlib.contextmanager
-def _in_eval_mode(model: Any) -> Iterator[None]:
-    is_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(is_training)
-
-
 @torch.no_grad()
 def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, ids: torch.Tensor) -> tuple[Any, Any]:
     """Returns the results of a model for the first tokens, and the cache after them.
@@ -262,7 +253,8 @@ def _returned(result: Any, name: str) -> Any:
 def _old_name(model: Any, ids: torch.Tensor) -> str:
     """Returns the old name of a parameter ``cache``: that under which the model returns the cache that it is given."""
     for name in ("cache_params", "past_key_values"):
-        with contextlib.suppress(Exception), _in_eval_mode(model), torch.no_grad():  # the forward is the user's code
+        # The forward is the user's code, which may raise anything.
+        with contextlib.suppress(Exception), in_mode(model, TrainingMode.EVAL), torch.no_grad():
             cache = _empty_cache(model, False, None)
             if _returned(model(input_ids=ids, use_cache=True, **{name: cache}), name) is cache:
                 return name

@@ -61,7 +61,7 @@ _REPEAT = "Reshape(Expand((Unsqueeze | Reshape)(_, _), _), _)"
 
 
 @rule(f"MatMul(a, ~(Transpose({_REPEAT}) | {_REPEAT}))")
-def fold_repeats_into_rows(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], a: Value) -> Result:
+def fold_repeats_into_rows(f: NodeBuilder, node: ir.Node, a: Value) -> Result:
     """MatMul(a, repeat(x)) → Reshape(MatMul(Reshape(a), x)), where repeat(x) may be transposed before the product.
 
     repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in

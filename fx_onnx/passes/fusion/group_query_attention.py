@@ -169,8 +169,8 @@ def fuse_sink_attention(
     if not _reads_heads(scores, queries, keys) or not _reads_heads(read, rows, values):
         return None
     parts = query, keys.inputs[1], values.inputs[1]
-    found, past = [head_rows(each) for each in parts], dims(keys.inputs[0])
-    causal = match_mask(mask, past[2] if past else None)
+    found = [head_rows(each) for each in parts]
+    causal = match_mask(mask, _length(keys.inputs[0]))
     if causal is None or found[0] is None or found[1] is None or found[2] is None:
         return "the heads are not split from rows, or the mask is not known to be causal"
     if reason := _misfit_of_sinks(query, sinks, keys, values, found[0], found[1]):

@@ -286,7 +286,7 @@ def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
         for each, key, buffer, values in before:
             setattr(each, key, buffer.copy_(values))
         for each, key, old in plain:
-            if getattr(each, key) is not old:
+            if getattr(each, key, each) is not old:  # or deleted
                 setattr(each, key, old)
 
 
