@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
@@ -81,12 +81,14 @@ class Outcome:
         kinds: by ``"fx_onnx static"``: right, refused, wrong, not captured.
         texts: by the same key, the error or the difference.
         seconds: by the same key, and by ``"torch.export static"``, the CPU time.
+        torch: the version of torch.
     """
 
     eager: str = ""
     kinds: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    torch: str = torch.__version__
 
 
 # ---------------------------------------------------------------- lists
@@ -355,10 +357,10 @@ class Results:
 HEAD = """\
 # Scoreboard
 
-Lists of models that others wrote, exported by fx_onnx {ours} and torch.onnx with torch {torch}. `python -m
-benchmarks.scoreboard` makes this page. Each model has random weights and is exported with static sizes, and with a
-dynamic first axis of each tensor. Results are compared with eager at the sizes of the export, and at twice the batch
-where eager runs there and the export does not say that it excludes this size.
+Lists of models that others wrote, exported by fx_onnx {ours} and torch.onnx. `python -m benchmarks.scoreboard` makes
+this page; a list that has not run to its end is a sample, each Nth of its models. Each model has random weights and is
+exported with static sizes, and with a dynamic first axis of each tensor. Results are compared with eager at the sizes
+of the export, and at twice the batch where eager runs there and the export does not say that it excludes this size.
 
 - **cases**: models that run in eager mode and give equal results with two seeds.
 - **captured**: torch.export alone captures the model, with the same sizes.
@@ -378,7 +380,7 @@ Of the models that torch.export captures:
 """
 
 
-def page(known: dict[tuple[str, str], Outcome], commit: str, every: int) -> str:
+def page(known: Mapping[tuple[str, str], Outcome], commit: str) -> str:
     """Returns the text of docs/scoreboard.md."""
     columns = ("list", "sizes", "exporter", "cases", "captured", "right", "refused", "wrong", "beyond", "time")
     rows, lists, failures = [], [], []
@@ -386,17 +388,16 @@ def page(known: dict[tuple[str, str], Outcome], commit: str, every: int) -> str:
         found = {case: each for (of, case), each in known.items() if of == name}
         left_out = Counter(each.eager.partition(":")[0] for each in found.values() if each.eager)
         text = ", ".join(f"{count} {kind}" for kind, count in left_out.items()) or "all run"
-        text += f"; a sample, each {every}th of the list, as far as it has run" if every > 1 else ""
-        lists.append(
-            f"- {name}{f' (commit {commit[:12]})' if name == 'paritybench' else ''}: {len(found)} models, {text}."
-        )
+        versions = " and ".join(sorted({each.torch for each in found.values()}))
+        source = f" (commit {commit[:12]})" if name == "paritybench" else ""
+        lists.append(f"- {name}{source}: {len(found)} models with torch {versions}, {text}.")
         for way in WAYS:
             for exporter in ("fx_onnx", "torch.onnx"):
                 rows.append((name, way, exporter, *_counts([*found.values()], exporter, way)))
             failures += _failures(name, way, found)
     lines = [f"| {' | '.join(map(str, row))} |" for row in (columns, ["---"] * len(columns), *rows)]
     return HEAD.format(
-        ours=fx_onnx.__version__, torch=torch.__version__, lists="\n".join(lists), table="\n".join(lines),
+        ours=fx_onnx.__version__, lists="\n".join(lists), table="\n".join(lines),
         failures="\n".join(failures) or "Nothing.",
     )  # fmt: skip
 
@@ -452,10 +453,8 @@ def main() -> int:
     commit = options.commit
     if options.paritybench and (options.paritybench / ".git").exists():
         commit = subprocess.check_output(["git", "-C", options.paritybench, "rev-parse", "HEAD"], text=True).strip()
-    keys = [(case.list, case.name) for case in sample]
-    known = {key: results.known[key] for key in keys if key in results.known}
-    PAGE.write_text(page(known, commit, options.every), encoding="utf-8")
-    return int(any(kind == WRONG for each in known.values() for kind in each.kinds.values()))
+    PAGE.write_text(page(results.known, commit), encoding="utf-8")
+    return int(any(kind == WRONG for each in results.known.values() for kind in each.kinds.values()))
 
 
 if __name__ == "__main__":
