@@ -100,11 +100,17 @@ def _takes_symbolic_scalar(node: Node) -> bool:
     """Returns whether a number of a call that is no size, such as the order of a norm, is symbolic."""
     if not isinstance(node.target, OpOverload):
         return False
-    given = {
-        each.name: value for each, value in zip(node.target._schema.arguments, node.args, strict=False)
-    } | node.kwargs
-    scalars = (each.name for each in node.target._schema.arguments if str(each.type) in _SCALARS)
-    return any(isinstance(given.get(name), Node) for name in scalars)
+    return any(
+        isinstance(node.args[place] if place < len(node.args) else node.kwargs.get(name), Node)
+        for place, name in _scalars(node.target)
+    )
+
+
+@functools.cache
+def _scalars(operator: OpOverload) -> tuple[tuple[int, str], ...]:
+    """Returns the places and the names of the arguments of an operator that are numbers and no sizes."""
+    arguments = enumerate(operator._schema.arguments)
+    return tuple((place, each.name) for place, each in arguments if str(each.type) in _SCALARS)
 
 
 # ---------------------------------------------------------------- the decomposition of one call

@@ -39,6 +39,8 @@ def size_of(number: Size) -> SizeExpression:
 
 def static(number: Any) -> Any:
     """Returns a symbolic number that is constant as that constant, and any other number as it is."""
+    if type(number) is int:  # nearly always
+        return number
     if isinstance(number, torch.SymInt):
         expr = symbolic_expression(number)
         return int(expr) if expr.is_Integer else number

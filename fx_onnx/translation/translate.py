@@ -268,13 +268,11 @@ class Walker:
         if producer is None or not producer.domain:  # an operator of another domain may have any dtype
             self._known(dtype, node.name)
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
-        sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
+        sizes = known_sizes(self.op.with_sizes(value, fake.shape)) or ()
         if value.shape is None:
-            value.shape = ir.Shape([self.op.symbols.dim(size) for size in sizes])
-        self.op.with_sizes(value, sizes)
-        if not all(isinstance(size, int) for size in sizes):
-            self.op.symbols.define_sizes(value, sizes)
+            value.shape = ir.Shape(map(self.op.symbols.dim, sizes))
+        self.op.symbols.define_sizes(value, sizes)
 
     def _attribute(self, node: Node) -> Any:
         """Returns the operand for a ``get_attr`` node: a constant, or the name of a higher-order operator's body."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.dynamic_sizes import replace_kernels
+from fx_onnx.core.torch_private import FakeTensorMode, pytree
 from tests.compare import assert_close
 
 aten, key = torch.ops.aten, torch._C.DispatchKey
@@ -150,3 +151,35 @@ def test_kernels_are_restored_after_an_error() -> None:
         raise ZeroDivisionError
     assert aten.lstm.input.py_kernels[key.CompositeImplicitAutograd] is kernel
     assert key.CompositeImplicitAutograd not in aten.max_pool1d.default.py_kernels
+
+
+X, SCALES = torch.randn(2, 3, 12), (torch.ones(3), torch.zeros(3, dtype=torch.int32))
+KERNELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "lstm": (torch.nn.LSTM(12, 4, 2, bidirectional=True), (X,)),
+    "gru": (torch.nn.GRU(12, 4, batch_first=True), (X, torch.zeros(1, 2, 4))),
+    "rnn of one text": (torch.nn.RNN(12, 4, nonlinearity="relu"), (X[0],)),
+    "unfold": (lambda x: torch.autograd.grad(x.unfold(2, 4, 3).sum(), x), (X.clone().requires_grad_(),)),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, 1, 2), (X,)),
+    "max_pool1d, ceil": (lambda x: F.max_pool1d(x, 5, 4, 2, ceil_mode=True), (X,)),
+    "batch_norm": (torch.nn.BatchNorm1d(3).double().eval(), (X.double(),)),
+    "batch_norm, training": (torch.nn.BatchNorm1d(3, affine=False), (X,)),
+    "fill_diagonal_": (lambda x: x[0].clone().fill_diagonal_(2.0), (X,)),
+    "take_along_dim": (lambda x: x.take_along_dim(torch.zeros(2, 1, 5, dtype=torch.int64), 2), (X,)),
+    "take_along_dim, flat": (lambda x: x.take_along_dim(torch.zeros(2, 4, dtype=torch.int64)), (X,)),
+    "cdist": (lambda x: torch.cdist(x.repeat(1, 10, 1), x), (X,)),
+    "tensor_split": (lambda x: torch.tensor_split(x, 5, 2), (X.half(),)),
+    "fake quantization": (lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 2, 0, 255), (X,)),
+    "fake quantization of channels": (
+        lambda x: torch.fake_quantize_per_channel_affine(x, *SCALES, 1, -8, 7), (X.double(),)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_infers_what_torch_computes(name: str) -> None:
+    function, args = KERNELS[name]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, replace_kernels():
+        fakes = [mode.from_tensor(arg) for arg in args]
+        inferred = pytree.tree_leaves(function(*fakes))
+    computed = pytree.tree_leaves(function(*args))
+    assert [(x.shape, x.dtype, x.stride()) for x in inferred] == [(x.shape, x.dtype, x.stride()) for x in computed]
