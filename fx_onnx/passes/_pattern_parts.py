@@ -21,13 +21,7 @@ import onnx_ir as ir
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_number, is_absorbable, producer_of
 
-__all__ = [
-    "Match",
-    "Matcher",
-    "NodeStep",
-    "Operators",
-    "Pattern",
-]
+__all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
 _PRECISION = 2e-7  # of float32
@@ -53,8 +47,6 @@ class Match:
     @property
     def nodes(self) -> tuple[ir.Node, ...]:
         """The nodes, the root first."""
-        if len(self.visited) == 1 and len(self.visited[0][0]) == 1:
-            return (self.node,)
         return tuple(dict.fromkeys(itertools.chain.from_iterable([nodes for nodes, _ in self.visited])))
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
@@ -309,14 +301,7 @@ class _AlternativesPart(Pattern):
 
     def step(self, then: _Then) -> _Step:
         steps = [each.step(then) for each in self.choices]
-
-        def step(value: ir.Value | None, match: Match) -> bool:
-            for each in steps:  # noqa: SIM110  # a generator takes longer
-                if each(value, match):
-                    return True
-            return False
-
-        return step
+        return lambda value, match: any(step(value, match) for step in steps)
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
         return [matcher for each in self.choices for matcher in each.matchers(then)]
@@ -482,10 +467,8 @@ class _ProductPart(Pattern):
             if len(values) != count or (wanted is not None and not wanted.matches(product)):
                 return False
             more = () if wanted is not None else (product,)
-            for order in dict.fromkeys(itertools.permutations(values)):
-                if may_match(order) and match_operands(order, more, nodes, match):
-                    return True
-            return False
+            orders = filter(may_match, dict.fromkeys(itertools.permutations(values)))
+            return any(match_operands(order, more, nodes, match) for order in orders)
 
         return step
 
