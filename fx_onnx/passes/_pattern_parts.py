@@ -365,6 +365,7 @@ class _OperationPart(Pattern):
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
             elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
                 return False
+            orders: list[Sequence[ir.Value | None]]
             if anywhere:
                 orders = [(each, *inputs) for each in inputs if may_match((each,))]
             else:

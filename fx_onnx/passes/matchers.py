@@ -118,7 +118,7 @@ def permutation_of(node: ir.Node | None) -> list[int] | None:
 
 def is_value(x: Any) -> TypeGuard[ir.Value]:
     """Returns whether x is a value of a graph. Faster than ``isinstance``, as values inherit from a protocol."""
-    return _is_value(type(x))
+    return _is_value(x.__class__)
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from fx_onnx.core.plugins import Group
 from fx_onnx.passes._pattern_parts import Match, Matcher, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import is_value
 from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
 
@@ -122,7 +121,7 @@ class Rule(Rewrite):
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(nodes, (result,) if is_value(result) else tuple(result))
+        return f.replace(nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
 def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:
