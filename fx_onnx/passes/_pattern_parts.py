@@ -21,13 +21,7 @@ import onnx_ir as ir
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_number, is_absorbable, producer_of
 
-__all__ = [
-    "Match",
-    "Matcher",
-    "NodeStep",
-    "Operators",
-    "Pattern",
-]
+__all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern"]
 
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"})
 _PRECISION = 2e-7  # of float32
@@ -53,23 +47,21 @@ class Match:
     @property
     def nodes(self) -> tuple[ir.Node, ...]:
         """The nodes, the root first."""
-        found = tuple(itertools.chain.from_iterable([nodes for nodes, _ in self.visited]))
-        return found if len(found) == 1 else tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(itertools.chain.from_iterable([nodes for nodes, _ in self.visited])))
 
     def bind(self, names: Sequence[str], values: Sequence[Any], then: _Then) -> bool:
         """Binds names and continues; False if a name has another value, or if nothing accepts the match."""
-        bound, is_same = self.bound, True
-        new = []
+        bound = self.bound
+        before = len(bound)
         for name, value in zip(names, values):  # noqa: B905  # strict takes time
-            if name not in bound:
-                bound[name] = value
-                new.append(name)
-            elif bound[name] is not value:
-                is_same = is_same and not isinstance(value, ir.Value) and np.array_equal(bound[name], value)
-        if is_same and then(self):
-            return True
-        for name in new:
-            del bound[name]
+            known = bound.setdefault(name, value)
+            if known is not value and (isinstance(value, ir.Value) or not np.array_equal(known, value)):
+                break
+        else:
+            if then(self):
+                return True
+        while len(bound) > before:  # a dict gives up first what it got last
+            bound.popitem()
         return False
 
 
@@ -218,7 +210,7 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
         if inner:
             match.bound[key] = values
         match.visited.append((nodes, shared))
-        if match.bind(names, [*more, *[values[place] for place in named]], then) if names else then(match):
+        if match.bind(names, [*more, *map(values.__getitem__, named)], then) if names else then(match):
             return True
         match.visited.pop()
         return False
@@ -309,7 +301,6 @@ class _AlternativesPart(Pattern):
 
     def step(self, then: _Then) -> _Step:
         steps = [each.step(then) for each in self.choices]
-
         return lambda value, match: any(step(value, match) for step in steps)
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
@@ -362,12 +353,11 @@ class _OperationPart(Pattern):
         return step
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
-        count, rest, anywhere = len(self.operands), self.rest, self.anywhere
-        wanted = [(name, value) for name, value in self.attributes if not isinstance(value, _BoundName)]
-        bound = [name for name, value in self.attributes if isinstance(value, _BoundName)]
+        count, rest, anywhere, attributes = len(self.operands), self.rest, self.anywhere, self.attributes
         names = [name for name in self.own_names() if name != "_"]
         may_match, match_operands = _check(self.operands), _operands(self.operands, names, self.shared, then)
-        commutative = _COMMUTATIVE if count == 2 else ()
+        commutative = [each for domain, each in self.roots if count == 2 and not domain and each in _COMMUTATIVE]
+        has_rest = rest not in (None, "_")
 
         def step(node: ir.Node, match: Match) -> bool:
             inputs: Sequence[ir.Value | None] = node.inputs
@@ -375,27 +365,38 @@ class _OperationPart(Pattern):
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
             elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
                 return False
-            orders = [inputs] if not anywhere and may_match(inputs) else []
+            orders: list[Sequence[ir.Value | None]]
             if anywhere:
-                orders += [(each, *inputs) for each in inputs if may_match((each,))]
-            if node.op_type in commutative and not node.domain and may_match(inputs[::-1]):
-                orders.append(inputs[::-1])
+                orders = [(each, *inputs) for each in inputs if may_match((each,))]
+            else:
+                orders = [inputs] if may_match(inputs) else []
+                if commutative and node.op_type in commutative and may_match(inputs[::-1]):
+                    orders.append(inputs[::-1])
             if not orders:
                 return False
-            for name, value in wanted:
-                if _attribute(node, name) != value:
-                    return False
-            more: list[Any] = [_attribute(node, name) for name in bound]
-            if _IS_REFERENCE in more:
+            more = _bound_attributes(node, attributes) if attributes else []
+            if more is None:
                 return False
-            if len(names) > len(more):
+            if has_rest:
                 more.append(tuple(inputs[count:]))
-            is_accepted = False
-            for order in orders:
-                is_accepted = is_accepted or match_operands(order, more, (node,), match)
-            return is_accepted
+            for order in orders:  # noqa: SIM110  # a generator takes longer
+                if match_operands(order, more, (node,), match):
+                    return True
+            return False
 
         return [Matcher(self.roots, _needed(self.operands), step)]
+
+
+def _bound_attributes(node: ir.Node, attributes: Sequence[tuple[str, Any]]) -> list[Any] | None:
+    """Returns the values of the attributes that get a name; None if one is a reference, or not the wanted value."""
+    found = []
+    for name, wanted in attributes:
+        value = _attribute(node, name)
+        if isinstance(wanted, _BoundName) and value is not _IS_REFERENCE:
+            found.append(value)
+        elif value != wanted:
+            return None
+    return found
 
 
 _IS_REFERENCE = object()

@@ -14,7 +14,7 @@ from fx_onnx.core.schemas import OperatorSchema, missing_operator, moved_inputs,
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor, attributes_of
-from fx_onnx.passes.matchers import attribute
+from fx_onnx.passes.matchers import attribute, is_value
 
 __all__ = ["NewNode", "NodeBuilder", "undo_float32_rounding"]
 
@@ -94,7 +94,7 @@ class NodeBuilder:
         bound: dict[str, DataType] | None = None
         values: list[Value | None] = []
         for index, x in enumerate(inputs):
-            if x is not None and not isinstance(x, Value):
+            if x is not None and not is_value(x):
                 if bound is None and schema is not None and isinstance(x, (int, float)):
                     bound = bind_type_variables(schema, [_dtype(each) for each in inputs])
                 x = self.constant(
@@ -259,7 +259,7 @@ class _Result(Value):
 
 
 def _dtype(x: Any) -> DataType | None:
-    return x.dtype if isinstance(x, Value) else None
+    return x.dtype if is_value(x) else None
 
 
 def undo_float32_rounding(number: float) -> float:

@@ -83,18 +83,18 @@ class Editor:
         In the graph it is an initializer, which equal constants share. In a function it is a new Constant node.
         """
         array = np.asarray(array, dtype=None if isinstance(array, (np.ndarray, np.generic)) else np.int64)
-        tensor = ir.Tensor(array)
         if self.function is not None and node.graph is not None:
             props = dict(node.metadata_props)
-            made = ir.node("Constant", [], {"value": tensor}, name=self.unique_name("constant"), metadata_props=props)
+            attributes, name = {"value": ir.Tensor(array)}, self.unique_name("constant")
+            made = ir.node("Constant", [], attributes, name=name, metadata_props=props)
             made.outputs[0].name = made.name
             self.insert_before(made, node)
             return made.outputs[0]
         if self._constants is None:
             self._constants = dict(_small_constants(self.model.graph))
-        key = constant_key(tensor)
+        key = (ir.DataType.from_numpy(array.dtype), array.shape, array.tobytes())
         if key not in self._constants:
-            self._constants[key] = self.initializer(tensor, "constant_folded")
+            self._constants[key] = self.initializer(ir.Tensor(array), "constant_folded")
         return self._constants[key]
 
     # ------------------------------------------------------------ nodes
@@ -204,7 +204,9 @@ class Editor:
                 self.added_nodes -= sum(1 for _ in all_nodes(subgraph))
                 candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
                 clear_inputs(subgraph)
-            each.graph.remove(each, safe=True)
+            graph = each.graph
+            each.resize_inputs(0)
+            graph.remove(each)
 
 
 def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
@@ -212,9 +214,11 @@ def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
 
     The type of a list is that of its first element, because onnx_ir takes long to find it out.
     """
-    found = {}
-    for name, value in values.items():
-        if value is not None:
+    found: dict[str, ir.Attr] = {}
+    for name, value in getattr(values, "data", values).items():
+        if type(value) is ir.Attr:
+            found[name] = value
+        elif value is not None:
             kind = _TYPES_OF_LISTS.get(type(value[0])) if isinstance(value, (list, tuple)) and value else None
             found[name] = ir.convenience.convert_attribute(name, value, kind)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy.typing as npt
 import onnx_ir as ir
@@ -27,6 +27,7 @@ __all__ = [
     "is_absorbable",
     "is_read",
     "is_read_by",
+    "is_value",
     "permutation_of",
     "producer_of",
     "same_shape",
@@ -113,6 +114,16 @@ def permutation_of(node: ir.Node | None) -> list[int] | None:
 
 
 # ---------------------------------------------------------------- values
+
+
+def is_value(x: Any) -> TypeGuard[ir.Value]:
+    """Returns whether x is a value of a graph. Faster than ``isinstance``, as values inherit from a protocol."""
+    return _is_value(x.__class__)
+
+
+@functools.cache
+def _is_value(kind: type) -> bool:
+    return issubclass(kind, ir.Value)
 
 
 def initializer_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:

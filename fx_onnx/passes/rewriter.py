@@ -59,6 +59,11 @@ class Attempt(NamedTuple):
     producers: frozenset[str] | None = None
     of_all: bool = False
 
+    def fits(self, kinds: frozenset[str]) -> bool:
+        """Returns whether it may rewrite a node whose operands are produced by operators of these types."""
+        wanted = self.producers
+        return wanted is None or (kinds <= wanted if self.of_all else not kinds.isdisjoint(wanted))
+
 
 class Rewrite(Pass):
     """A pass that rewrites one node at a time. Consecutive rewrites share one walk over the graph (see ``walk``)."""
@@ -159,12 +164,8 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
             found = by_type.get(node.op_type, {}).get(node.domain)
             if found is None or node.graph is None or (function and has_reference(node)):
                 continue
-            kinds, nodes = None, editor.added_nodes
-            for name, (rewrite, producers, of_all) in found:
-                if producers is not None:
-                    kinds = _producers(node) if kinds is None else kinds
-                    if not (kinds <= producers if of_all else kinds & producers):
-                        continue
+            nodes = editor.added_nodes
+            for name, rewrite in found[_producers(node)]:
                 if rewrite(node, editor):
                     modified = True
                     if changes is not None:
@@ -174,23 +175,34 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     return modified
 
 
+class _Attempts(dict[frozenset[str], list[tuple[str, Callable[[ir.Node, Editor], bool]]]]):
+    """The names and functions of the attempts that the nodes of an operator need, by what produces their operands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[tuple[str, Attempt]] = []
+
+    def __missing__(self, kinds: frozenset[str]) -> list[tuple[str, Callable[[ir.Node, Editor], bool]]]:
+        self[kinds] = found = [(name, each.rewrite) for name, each in self.all if each.fits(kinds)]
+        return found
+
+
 @functools.lru_cache(maxsize=64)
-def _by_type(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[str, Mapping[str, list[tuple[str, Attempt]]]]:
+def _by_type(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[str, Mapping[str, _Attempts]]:
     """Returns the attempts that apply at an opset, with the name of the rewrite, by type and domain of the node."""
-    found: dict[str, dict[str, list[tuple[str, Attempt]]]] = {}
+    found: dict[str, dict[str, _Attempts]] = {}
     for each in rewrites:
         if each.since <= opset and (each.until is None or opset <= each.until):
             for domain, op_type in each.roots():
-                attempts = found.setdefault(op_type, {}).setdefault(domain, [])
-                attempts.extend((each.name, attempt) for attempt in each.attempts((domain, op_type)))
+                attempts = found.setdefault(op_type, {}).setdefault(domain, _Attempts())
+                attempts.all.extend((each.name, attempt) for attempt in each.attempts((domain, op_type)))
     return found
 
 
-def _producers(node: ir.Node) -> set[str]:
+def _producers(node: ir.Node) -> frozenset[str]:
     """Returns the types of the operators that produce the operands, with "" for values that no node produces."""
-    return {
-        "" if (producer := value.producer()) is None else producer.op_type for value in node.inputs if value is not None
-    }
+    producers = [value.producer() for value in node.inputs if value is not None]
+    return frozenset(["" if each is None else each.op_type for each in producers])
 
 
 def _neighbourhood(node: ir.Node) -> list[ir.Node]:
