@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks.client_registry import assert_exports_right, assert_right, call, settle
 
@@ -36,55 +36,6 @@ def _yolo(config: str, size: int = 320, **options: Any) -> Callable[[Path], None
     return run
 
 
-def _spread_scores(model: nn.Module, image: Tensor, threshold: float, kept: int) -> None:
-    """Scales and shifts the scores of a YOLO with random weights, so that ``kept`` boxes are above the threshold.
-
-    The scores of random weights are nearly equal. Then a rounding error changes the order of the boxes, and another
-    box is suppressed.
-
-    Raises:
-        AssertionError: two of the scores differ by less than 1e-5.
-    """
-    logits = _best_scores(model, image).logit()
-    scale = 4 / (logits[0] - logits[kept])
-    with torch.no_grad():
-        for branch in model.model[-1].cv3:
-            branch[-1].weight *= scale
-            branch[-1].bias.sub_(logits[kept - 1 : kept + 1].mean()).mul_(scale).add_(torch.tensor(threshold).logit())
-    scores = _best_scores(model, image)[: kept + 1]
-    assert scores[kept - 1] > threshold > scores[kept]
-    assert -scores.diff().max() > 1e-5
-
-
-def _best_scores(model: nn.Module, image: Tensor) -> Tensor:
-    """Returns the score of the best class of each box, the highest first."""
-    with torch.no_grad():
-        scores = model(image)[0][0, 4 : 4 + len(model.names)]
-    return scores.double().amax(0).sort(descending=True).values
-
-
-def _yolo_with_nms(config: str, size: int = 160, **options: Any) -> Callable[[Path], None]:
-    def run(folder: Path) -> None:
-        os.environ.setdefault("YOLO_CONFIG_DIR", str(folder))
-        from ultralytics import YOLO
-
-        torch.manual_seed(0)
-        yolo = YOLO(config)
-        settle(yolo.model, torch.rand(4, 3, size, size))
-        image, others = torch.rand(1, 3, size, size), ()
-        if options.get("dynamic"):
-            others = ((torch.rand(1, 3, size + 64, size - 64),),)
-        _spread_scores(yolo.model, image, 0.25, 30)
-        os.chdir(folder)
-
-        def export() -> None:
-            yolo.export(format="onnx", imgsz=size, simplify=False, nms=True, conf=0.25, **options)
-
-        assert_exports_right(export, (image,), *others)
-
-    return run
-
-
 for _config in ("yolo11n.yaml", "yolov8n.yaml", "yolov8n-seg.yaml", "yolo26n.yaml"):
     for _opset in (12, 18):
         call("ultralytics", f'YOLO("{_config}").export(opset={_opset})')(_yolo(_config, opset=_opset))
@@ -105,12 +56,6 @@ for _opset in (9, 10, 11, 13, 14, 15, 16, 17):
 call("ultralytics", 'YOLO("yolo26n.yaml").export(opset=12, end2end=False)')(
     _yolo("yolo26n.yaml", 160, opset=12, end2end=False)
 )
-for _config in ("yolo11n.yaml", "yolo11n-seg.yaml", "yolo11n-pose.yaml", "yolo11n-obb.yaml"):
-    for _options in ({"opset": 12}, {"opset": 18, "dynamic": True}):
-        _given = ", ".join(f"{name}={value}" for name, value in _options.items())
-        call("ultralytics", f'YOLO("{_config}").export(nms=True, conf=0.25, {_given})')(
-            _yolo_with_nms(_config, **_options)
-        )
 
 
 # ---------------------------------------------------------------- timm
