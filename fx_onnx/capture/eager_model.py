@@ -18,6 +18,7 @@ from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule
 from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.core.script_private import script_method, script_methods
 
 __all__ = [
     "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",
@@ -92,16 +93,17 @@ def has_mode(model: torch.nn.Module) -> bool:
 def mode_matters(model: torch.nn.Module) -> bool:
     """Returns whether the training mode of the module, or of a submodule, may change the results.
 
-    The mode of a module counts only if a method of its class reads ``training``. So a network of convolutions and
-    ReLUs, or a new wrapper around a model in evaluation mode, is the same in both modes. Code that cannot be seen may
-    read the mode.
+    The mode of a module counts only if a method of its class, or of TorchScript, reads ``training``. So a network of
+    convolutions and ReLUs, or a new wrapper around a model in evaluation mode, is the same in both modes. Code that
+    cannot be seen may read the mode.
     """
     return any(module.training and _may_read_mode(module) for module in model.modules())
 
 
 def _may_read_mode(module: torch.nn.Module) -> bool:
-    has_hidden_code = isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
-    return has_hidden_code or _reads_mode(type(module))
+    if isinstance(module, torch.jit.ScriptModule):
+        return any('[name="training"]' in str(script_method(module, each).graph) for each in script_methods(module))
+    return "forward" in vars(module) or _reads_mode(type(module))
 
 
 def _reads_mode(kind: type) -> bool:

@@ -22,12 +22,17 @@ from fx_onnx.core.symbolic_sizes import expression
 __all__ = ["index_bounds"]
 
 Range = tuple[sympy.Expr, sympy.Expr]
-"""The smallest and the largest value that a tensor of integers can have."""
+"""The smallest and the largest value that a tensor can have."""
 
 _SAME_VALUES = {
     "alias", "clone", "contiguous", "detach", "expand", "lift_fresh_copy", "permute", "repeat", "reshape", "select",
     "slice", "squeeze", "to", "transpose", "type_as", "unsqueeze", "view",
 }  # fmt: skip
+_FILLED: dict[str, Any] = {"ones": 1, "ones_like": 1, "new_ones": 1, "zeros": 0, "zeros_like": 0, "new_zeros": 0}
+_DTYPES = {
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64,
+}  # fmt: skip
+"""The dtypes that hold the positions of a sequence exactly."""
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
 _FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
@@ -66,17 +71,19 @@ def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:
 
 def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | None:
     value, kind = node.meta.get("val"), str(getattr(node.target, "overloadpacket", "")).removeprefix("aten.")
-    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+    if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES:
         return None
     if value.dtype is torch.bool:
         return sympy.Integer(0), sympy.Integer(1)
+    if kind in _FILLED:
+        return _scalar(_FILLED[kind])
     if node.target in (aten.arange.default, aten.arange.start):
         start, end = (0, node.args[0]) if len(node.args) == 1 else node.args[:2]
         return _number(start), _number(end) - 1
     operands = [known.get(each) if isinstance(each, torch.fx.Node) else None for each in node.args[:2]]
     if kind in _SAME_VALUES:
         return operands[0]
-    if kind == "cumsum" and operands[0] is not None and operands[0][0] == 0:
+    if kind == "cumsum" and operands[0] is not None and operands[0][0].is_nonnegative:
         size = node.args[0].meta["val"].shape[node.args[1]]  # type: ignore[union-attr]
         return operands[0][0], operands[0][1] * expression(size)
     if kind in _FORMULAS and node.kwargs.get("alpha", 1) == 1:

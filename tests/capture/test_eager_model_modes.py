@@ -114,15 +114,26 @@ class Decorated(nn.Module):
 
 
 LAYERS = (nn.Linear(2, 2), nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()), nn.LayerNorm(2), nn.Embedding(2, 2))
+SCRIPTS = (torch.jit.script(nn.Linear(2, 2)), torch.jit.trace(nn.Dropout().eval(), torch.ones(2)))
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("layer", LAYERS + SCRIPTS, ids=lambda layer: type(layer).__name__)
 def test_layers_that_are_the_same_in_both_modes(layer: nn.Module) -> None:
     assert not mode_matters(layer.train())
 
 
 @pytest.mark.parametrize(
-    "make", [DropsValues, with_own_forward, nn.Dropout, lambda: nn.BatchNorm1d(2), Decorated, lambda: Wrapper().train()]
+    "make",
+    [
+        DropsValues,
+        with_own_forward,
+        nn.Dropout,
+        lambda: nn.BatchNorm1d(2),
+        Decorated,
+        lambda: Wrapper().train(),
+        lambda: torch.jit.script(nn.Dropout()),
+        lambda: torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout())),
+    ],
 )
 def test_a_mode_that_may_matter(make: Callable[[], nn.Module]) -> None:
     assert mode_matters(make())

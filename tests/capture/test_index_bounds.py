@@ -33,6 +33,12 @@ def masked(ids: Tensor) -> Tensor:
     return ((torch.cumsum(mask, 1).type_as(mask) + 0) * mask).long() + 1
 
 
+def counted(ids: Tensor) -> Tensor:
+    """The positions of OPT, whose mask is of ones and of float."""
+    mask = torch.ones(ids.shape[0], ids.shape[1])
+    return (mask.cumsum(1) * mask - 1).long() + 2
+
+
 INDICES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "positions": (lambda ids: torch.arange(ids.shape[1]), "n <= 64"),
     "positions of a row": (lambda ids: torch.arange(0, ids.shape[1])[None].expand(ids.shape[0], -1), "n <= 64"),
@@ -40,6 +46,7 @@ INDICES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a start": (lambda ids: torch.arange(3, ids.shape[1] + 3), "n <= 61"),
     "both sizes": (lambda ids: torch.arange(ids.shape[1] + ids.shape[0]), "b + n <= 64"),
     "masked": (masked, "n <= 62"),
+    "counted": (counted, "n <= 62"),
 }
 
 
@@ -51,7 +58,7 @@ def test_a_table_bounds_the_sizes(name: str) -> None:
     assert [(str(each), each.kind) for each in program.dims.conditions] == [(condition, "bound")]
     assert program.dims.conditions[0].place.endswith(": return self.table(index))")
     assert program.findings == []
-    size = 64 - (2 if name == "both sizes" else 0) - int(name in ("an offset", "masked")) * 2 - 3 * (name == "a start")
+    size = 62 if name == "both sizes" else int(condition.removeprefix("n <= "))
     ids = torch.full((2, size), 5)
     torch.testing.assert_close(program(ids)[0], model(ids))
     with pytest.raises(IndexError):

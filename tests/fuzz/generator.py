@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ class Program:
     def eager(self, size: int) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """Returns the results of eager mode at one of ``SIZES``, and the inputs and the buffer after the run."""
         module, inputs = self.module(), self.inputs(size)
-        with torch.no_grad(), warnings.catch_warnings():
+        with _EAGER(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results = tuple(each.clone() for each in module(*inputs))
         return results, {**dict(zip(INPUTS, inputs, strict=True)), "state": module.get_buffer("state")}
@@ -91,6 +92,10 @@ def _control_map(function: Any, xs: Tensor) -> Any:
 _NAMESPACE: dict[str, Any] = {
     "torch": torch, "nn": nn, "F": F, "scan": scan, "while_loop": while_loop, "control_map": _control_map,
 }  # fmt: skip
+
+
+_EAGER = partial(torch.compiler.set_stance, "force_eager")
+"""Without it, scan, while_loop and map compile their functions at each call, which takes half a second."""
 
 
 class _Trial:
@@ -126,7 +131,7 @@ class _Trial:
 
 def _execute(statement: str, environment: dict[str, Any], out: str | None) -> bool:
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with _EAGER(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exec(statement, environment)
     except (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError, NotImplementedError):

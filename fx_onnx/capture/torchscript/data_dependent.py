@@ -382,7 +382,7 @@ class Branch(_DataDependent):
             if not runs:
                 raise raised
             text = "The model raises an exception if a condition on data holds, and the exported model does not"
-            warn(f"{text}: {raised}.", MessageId.EXCEPTION_ON_DATA)
+            warn(f"{text}: {raised}; check the data before you run it.", MessageId.EXCEPTION_ON_DATA)
             return self._interpreter.run(next(iter(runs)), (), self._values)
         with self._discovering():
             self._find_changes(list(runs.values()))
