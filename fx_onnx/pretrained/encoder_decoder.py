@@ -127,7 +127,6 @@ def _run(model: Any, ids: Tensor, states: Tensor, cache: EncoderDecoderCache, **
     from transformers.modeling_outputs import BaseModelOutput
 
     outputs = BaseModelOutput(last_hidden_state=states)
-    outputs.attention_mask = None  # Moonshine reads it
     result = model(decoder_input_ids=ids, encoder_outputs=outputs, past_key_values=cache, use_cache=True, **mask)
     return result.logits  # type: ignore[no-any-return]
 

@@ -113,7 +113,13 @@ def example_inputs(
     taken = {name for name in _INPUTS if name in parameters and name not in given}
     if "input_ids" not in parameters or "input_ids" in given:
         taken -= {"attention_mask", "token_type_ids"}  # of patches or samples, of which the examples have no padding
-    examples = {name: _INPUTS[name][0](model.config) for name in _INPUTS if name in taken}
+    try:
+        examples = {name: _INPUTS[name][0](model.config) for name in _INPUTS if name in taken}
+    except ValueError as error:  # a config that has several texts, as that of MusicGen
+        raise ArgumentError(
+            f"The inputs of {type(model).__name__} cannot be derived: {first_line(error)} Pass inputs=, real inputs.",
+            id=MessageId.MODEL_SOURCE,
+        ) from error
     kwargs = {name: example for name, example in examples.items() if example is not None}
     kwargs |= {name: given[name] for name in given if name in parameters}
     kwargs = {name: kwargs[name] for name in (*_INPUTS, *given) if name in kwargs}

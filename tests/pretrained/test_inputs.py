@@ -36,6 +36,15 @@ def test_what_cannot_be_derived_is_refused() -> None:
         one_graph(transformers.AutoModel.from_config(config).eval(), (), {})
 
 
+def test_a_config_of_several_texts_is_refused() -> None:
+    model = torch.nn.Embedding(3, 3)
+    model.main_input_name, model.forward = "input_ids", lambda input_ids: input_ids
+    model.config = transformers.EncoderDecoderConfig(encoder={"model_type": "bert"}, decoder={"model_type": "bert"})
+    model.config.get_text_config = lambda: exec("raise ValueError('Multiple valid text configs were found.')")
+    with pytest.raises(ArgumentError, match=r"cannot be derived: .*Multiple valid text configs"):
+        example_inputs(model)
+
+
 def test_processors_make_real_inputs() -> None:
     sounds = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
     found = processed([SimpleNamespace(tokenizer=tokenizer(), feature_extractor=sounds)])
