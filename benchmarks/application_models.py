@@ -126,14 +126,15 @@ def _config(chosen: Case) -> Any:
         decoder = small_config(transformers.CONFIG_MAPPING[chosen.name.removeprefix("vit-")]())
         return transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(_config(vision), decoder)
     if chosen.name == "sam":
-        return _sam()
+        return sam_config()
     config = next(each for each in FAMILIES if each.name == chosen.type).config()
     for name, value in chosen.overrides:
         setattr(config, name, value)
     return config
 
 
-def _sam() -> Any:
+def sam_config() -> Any:
+    """Returns the config of a tiny SAM."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     vision = {"image_size": 32, "patch_size": 8, "output_channels": 16, "mlp_dim": 16, "global_attn_indexes": [0]}
     return transformers.SamConfig(

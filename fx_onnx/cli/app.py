@@ -142,7 +142,7 @@ Layout = Annotated[
     str | None,
     typer.Option(
         help="Write a folder for an application to --output: optimum, sentence-transformers, transformers.js, "
-        "diffusers or genai."
+        "diffusers, model-package or genai."
     ),
 ]
 Precision = Annotated[

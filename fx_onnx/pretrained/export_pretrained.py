@@ -90,7 +90,8 @@ def export_pretrained(
             diffusers.
         output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers`` or ``genai``.
+        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
+            ``model-package`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
@@ -134,6 +135,8 @@ def export_pretrained(
         files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
         if chosen.shares_weights:
             share_weights([new / file.name for file in files])
+        if chosen.write_index is not None:
+            chosen.write_index(new, [file.name for file in files])
         return tuple(replace(file, size=_size(new / file.name)) for file in files)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.pretrained.source import Source
-from fx_onnx.program.genai.genai_config import write_json
+from fx_onnx.program.destination import write_json
 
 __all__ = ["copy_files", "replaced"]
 

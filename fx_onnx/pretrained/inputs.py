@@ -92,7 +92,7 @@ def example_inputs(
     batch only.
 
     Args:
-        model: a model of transformers without a decoder that has inputs of its own.
+        model: a model of transformers. A decoder in it computes its inputs from the others, unless they are given.
         given: real inputs, which are preferred.
         call: a method of the model that is called instead of the forward.
 
@@ -101,10 +101,10 @@ def example_inputs(
     """
     parameters = parameters_of(call or model.forward)
     main = next(iter(parameters)) if call is not None else model.main_input_name
-    if (main not in _INPUTS and main not in given) or "decoder_input_ids" in parameters:
+    if main not in _INPUTS and main not in given:
         raise ArgumentError(
-            f"The inputs of {type(model).__name__} are not known, because its main input is {main} "
-            "or it has an encoder and a decoder; pass examples as inputs=, or choose a task of its parts.",
+            f"The inputs of {type(model).__name__} are not known, because its main input is {main}; pass examples as "
+            "inputs=, or choose a task of its parts.",
             id=MessageId.MODEL_SOURCE,
         )
     if "input_ids" in given and "input_ids" not in parameters:  # a mask of texts is none of sounds
@@ -113,7 +113,13 @@ def example_inputs(
     taken = {name for name in _INPUTS if name in parameters and name not in given}
     if "input_ids" not in parameters or "input_ids" in given:
         taken -= {"attention_mask", "token_type_ids"}  # of patches or samples, of which the examples have no padding
-    examples = {name: _INPUTS[name][0](model.config) for name in _INPUTS if name in taken}
+    try:
+        examples = {name: _INPUTS[name][0](model.config) for name in _INPUTS if name in taken}
+    except ValueError as error:  # a config that has several texts, as that of MusicGen
+        raise ArgumentError(
+            f"The inputs of {type(model).__name__} cannot be derived: {first_line(error)} Pass inputs=, real inputs.",
+            id=MessageId.MODEL_SOURCE,
+        ) from error
     kwargs = {name: example for name, example in examples.items() if example is not None}
     kwargs |= {name: given[name] for name in given if name in parameters}
     kwargs = {name: kwargs[name] for name in (*_INPUTS, *given) if name in kwargs}

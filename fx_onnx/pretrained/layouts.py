@@ -5,10 +5,12 @@ A layout is one row of ``LAYOUTS``. All files of the source but its weights are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fx_onnx.core.plugins import Group, Records
+from fx_onnx.pretrained.model_package import write_manifest
 from fx_onnx.pretrained.precisions import PRECISIONS
 
 __all__ = ["LAYOUTS", "Layout"]
@@ -29,6 +31,7 @@ class Layout:
         external_data: as for ``save``; False if the application reads one file only.
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
         shares_weights: whether equal weights of several files are stored once, in external data.
+        write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
     """
 
@@ -41,6 +44,7 @@ class Layout:
     external_data: bool | None = None
     form: str = "merged"
     shares_weights: bool = False
+    write_index: Callable[[Path, Sequence[str]], None] | None = None
     is_genai: bool = False
 
     def __post_init__(self) -> None:
@@ -49,6 +53,7 @@ class Layout:
 
 
 _ONE_NAME = dict.fromkeys(PRECISIONS, "")
+_SUFFIXES = {name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS}
 _PAIR = ("encoder_model", "decoder_model_merged")
 _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
@@ -75,13 +80,22 @@ _OWN = {
     ),
     "transformers.js": Layout(
         files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
-        suffixes={name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS},
+        suffixes=_SUFFIXES,
         dims={"batch": "batch_size"},
         target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
         external_data=False,
     ),
     "diffusers": Layout(
         files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
+    ),
+    "model-package": Layout(
+        files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES)}},
+        suffixes=_SUFFIXES,
+        required=(),
+        target="onnxruntime",
+        external_data=True,
+        shares_weights=True,
+        write_index=write_manifest,
     ),
     "genai": Layout(
         files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},

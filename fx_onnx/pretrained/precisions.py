@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from fx_onnx.capture.pytrees import is_cache_part, register
@@ -113,11 +114,12 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
         return Converted(module, (), 0.0, row.rtol)
     found = copy.deepcopy(module)
     register(dict(kwargs))
-    expected = module(**copy.deepcopy(dict(kwargs)))
+    expected, called = _run(module, kwargs)
     if row.half:
         kept += _halve(found, module, kwargs)
+        found.__class__ = _limited(type(found))
     if row.config is not None:
-        kept += _quantize(found, row, precision)
+        kept += _quantize(found, row, precision, called)
     distance = _distance(partial(found, **copy.deepcopy(dict(kwargs))), expected)
     if distance == float("inf"):
         raise ArgumentError(
@@ -127,6 +129,20 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
         )
     rtol = max(row.rtol or 0.0, 2 * distance) if row.rounds_activations else row.rtol
     return Converted(found, tuple(kept), distance, rtol)
+
+
+def _run(module: nn.Module, kwargs: Mapping[str, Any]) -> tuple[Any, set[str]]:
+    """Returns the results of a module, and the names of the modules in it whose forward ran."""
+    called = set[str]()
+    hooks = [
+        each.register_forward_pre_hook(lambda _, __, name=name: called.add(name))
+        for name, each in module.named_modules()
+    ]
+    try:
+        return module(**copy.deepcopy(dict(kwargs))), called
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 # ---------------------------------------------------------------- float16
@@ -171,6 +187,39 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
             hook.remove()
     _cast_around(half, torch.float32, torch.float16, is_root=True)
     return list(kept)
+
+
+class _Limits(TorchFunctionMode):
+    """Takes the branch in which layers of transformers limit float16 values that are not all finite.
+
+    Its condition is a value of the data, which no graph can ask. The branch limits values beyond 64,504 only, so finite
+    results stay as they are but for the last 1,000 numbers of float16.
+    """
+
+    finite: Any = None
+    condition: Any = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Returns that not all values are finite, if a layer asks."""
+        if func is torch.Tensor.__bool__ and args[0] is self.condition:
+            return False
+        result = func(*args, **(kwargs or {}))
+        if func is torch.isfinite and args[0].dtype == torch.float16:
+            self.finite = result
+        elif func is torch.Tensor.all and args[0] is self.finite:
+            self.condition = result
+        return result
+
+
+def _limited(kind: type[nn.Module]) -> type[nn.Module]:
+    """Returns a class whose forward runs with limits."""
+
+    @wraps(kind.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with _Limits():
+            return kind.forward(self, *args, **kwargs)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 
 
 def _keep(half: nn.Module, original: nn.Module) -> list[RemovableHandle]:
@@ -241,8 +290,10 @@ def _conv1d() -> Any:
     return getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
 
 
-def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
+def _quantize(module: nn.Module, row: Precision, precision: str, called: Collection[str]) -> list[str]:
     """Quantizes the weights of Linear layers. Returns the names of those whose weight has no such form.
+
+    A layer that is not called keeps its weight, because another function of the model reads it, as in WavLM.
 
     Raises:
         ArgumentError: torchao is not installed.
@@ -255,7 +306,7 @@ def _quantize(module: nn.Module, row: Precision, precision: str) -> list[str]:
         ) from None
     _to_linear(module)
     layers = {name: each for name, each in module.named_modules() if type(each) is nn.Linear}
-    fitting = {name for name, each in layers.items() if _fits(each, row)}
+    fitting = {name for name, each in layers.items() if name in called and _fits(each, row)}
     if row.config is not None:
         quantize_(module, row.config(), filter_fn=lambda _, name: name in fitting)
     return [name for name in layers if name not in fitting]

@@ -1,11 +1,12 @@
-"""Checks of the place where a model is saved, which are made before the export begins."""
+"""Checks of the place where a model is saved, which are made before the export begins, and files beside the model."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fx_onnx.core.arguments import check_path, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 
-__all__ = ["check_destination", "check_folder", "writing"]
+__all__ = ["check_destination", "check_folder", "write_json", "writing"]
 
 
 def check_destination(destination: Any, external_data: bool | None = None) -> None:
@@ -99,3 +100,8 @@ def check_folder(parameter: str, folder: Any) -> None:
         for each in created:
             with suppress(OSError):  # another process may use it already
                 each.rmdir()
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Writes a config of an application as JSON, in lines that people can read."""
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -32,8 +32,17 @@ def test_types_of_tokens_are_an_input_if_the_model_has_several() -> None:
 
 def test_what_cannot_be_derived_is_refused() -> None:
     config = transformers.T5Config(d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, vocab_size=50)
-    with pytest.raises(ArgumentError, match="has an encoder and a decoder"):
+    with pytest.raises(ArgumentError, match="T5Model does not run on the examples of input_ids, attention_mask"):
         one_graph(transformers.AutoModel.from_config(config).eval(), (), {})
+
+
+def test_a_config_of_several_texts_is_refused() -> None:
+    model = torch.nn.Embedding(3, 3)
+    model.main_input_name, model.forward = "input_ids", lambda input_ids: input_ids
+    model.config = transformers.EncoderDecoderConfig(encoder={"model_type": "bert"}, decoder={"model_type": "bert"})
+    model.config.get_text_config = lambda: exec("raise ValueError('Multiple valid text configs were found.')")
+    with pytest.raises(ArgumentError, match=r"cannot be derived: .*Multiple valid text configs"):
+        example_inputs(model)
 
 
 def test_processors_make_real_inputs() -> None:

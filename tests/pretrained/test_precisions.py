@@ -38,6 +38,33 @@ class Squares(nn.Module):
         return y / (y * y).sum(-1, keepdim=True).sqrt()
 
 
+class Limited(nn.Module):
+    """Limits float16 values that are not all finite, as the layers of BART do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Keeps the shape."""
+        y = self.layer(x)
+        if y.dtype == torch.float16 and not torch.isfinite(y).all():
+            y = torch.clamp(y, min=-64504, max=64504)
+        return y
+
+
+class Shared(nn.Module):
+    """Reads the weight of a layer itself, as WavLM does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Keeps the shape."""
+        return self.last(x @ torch.cat([self.first.weight, self.first.weight])[:64])
+
+
 def kwargs() -> dict[str, Any]:
     return {"x": torch.randn(3, 64, generator=torch.Generator().manual_seed(1))}
 
@@ -137,3 +164,17 @@ def test_not_finite() -> None:
 
     with pytest.raises(ArgumentError, match="not finite; choose fp32"):
         convert(Large().eval(), kwargs(), "fp16")
+
+
+def test_a_limit_of_float16_is_in_the_graph() -> None:
+    found = convert(Limited().eval(), kwargs(), "fp16")
+    program = fx_onnx.export(found.module, kwargs=kwargs())
+    program.verify(rtol=1e-2).check()
+    assert "Clip" in {node.op_type for node in program.model.graph} and not found.kept
+    assert found.module(x=torch.full((1, 64), 6e4)).abs().max() <= 64504
+
+
+def test_a_layer_that_is_not_called_keeps_its_weight() -> None:
+    pytest.importorskip("torchao")
+    found = convert(Shared().eval(), kwargs(), "int8")
+    assert found.kept == ("first",) and type(found.module.get_submodule("last").weight) is not nn.Parameter

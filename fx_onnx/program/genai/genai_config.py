@@ -5,9 +5,7 @@ Source: "Configuration reference" in the documentation of ONNX Runtime's generat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fx_onnx.core.arguments import shown
@@ -15,7 +13,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
-__all__ = ["genai_config", "search_options", "settings", "token_numbers", "write_json"]
+__all__ = ["genai_config", "search_options", "settings", "token_numbers"]
 
 # The options of a search that the GenerationConfig of transformers and onnxruntime-genai share, with equal meaning.
 _SEARCH = (
@@ -134,8 +132,3 @@ def token_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     ends = found["eos_token_id"]
     found.setdefault("pad_token_id", ends[0] if isinstance(ends, list) else ends)
     return found
-
-
-def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Writes a config of an application as JSON, in lines that people can read."""
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

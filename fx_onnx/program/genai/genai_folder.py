@@ -14,9 +14,9 @@ from fx_onnx.core.arguments import check_flag, check_path, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.destination import check_folder
+from fx_onnx.program.destination import check_folder, write_json
 from fx_onnx.program.genai.decoder_interface import DecoderInterface, find_decoder_interface
-from fx_onnx.program.genai.genai_config import genai_config, settings, write_json
+from fx_onnx.program.genai.genai_config import genai_config, settings
 
 __all__ = ["write_genai_folder"]
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers, write_json
+from fx_onnx.program.destination import write_json
+from fx_onnx.program.genai.genai_config import search_options, settings, token_numbers
 
 __all__ = ["write_speech_config"]
 
