@@ -51,7 +51,7 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
     known: dict[torch.fx.Node, Range] = {}
     for node in program.graph.nodes:
         found = _range(node, known)
-        if found is not None:
+        if found is not None and all(each.is_integer for each in found):  # a fraction is rounded later
             known[node] = found
         for table, axis, index in _lookups(node):
             rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1

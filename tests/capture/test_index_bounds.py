@@ -71,7 +71,15 @@ def test_every_read_of_a_table_counts(read: str) -> None:
     assert [str(each) for each in program.dims.conditions] == ["n <= 64"]
 
 
-@pytest.mark.parametrize("index", [lambda ids: ids, lambda ids: ids.cumsum(1) % 64, lambda ids: torch.arange(5)])
+OTHERS: list[Callable[[Tensor], Tensor]] = [
+    lambda ids: ids,
+    lambda ids: ids.cumsum(1) % 64,
+    lambda ids: torch.arange(5),
+    lambda ids: (torch.ones(ids.shape[1]).cumsum(0) * 0.5).long(),  # half of the positions, rounded down
+]
+
+
+@pytest.mark.parametrize("index", OTHERS)
 def test_other_indices_bound_nothing(index: Callable[[Tensor], Tensor]) -> None:
     program = fx_onnx.export(Table(index, "embedding").eval(), (IDS,), dynamic_shapes=({0: "b", 1: "n"},))
     assert list(program.dims.conditions) == []
