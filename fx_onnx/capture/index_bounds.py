@@ -93,9 +93,9 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
 
 
 def _scalar(argument: Any) -> Range | None:
-    """Returns the range of a number; None for a tensor."""
-    is_tensor = isinstance(argument, torch.fx.Node) and isinstance(argument.meta.get("val"), torch.Tensor)
-    return None if is_tensor else (_number(argument), _number(argument))
+    """Returns the range of a number; None for a tensor, or for a node whose value is unknown."""
+    value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+    return None if value is None or isinstance(value, torch.Tensor) else (expression(value), expression(value))
 
 
 def _number(argument: Any) -> sympy.Expr:

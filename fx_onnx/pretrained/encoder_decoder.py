@@ -126,7 +126,8 @@ def _run(model: Any, ids: Tensor, states: Tensor, cache: EncoderDecoderCache, **
     """Returns the logits. The cache grows."""
     from transformers.modeling_outputs import BaseModelOutput
 
-    outputs = BaseModelOutput(last_hidden_state=states)
+    outputs: Any = BaseModelOutput(last_hidden_state=states)
+    outputs.attention_mask = None  # Moonshine reads it, because its encoder returns a mask if it takes one
     result = model(decoder_input_ids=ids, encoder_outputs=outputs, past_key_values=cache, use_cache=True, **mask)
     return result.logits  # type: ignore[no-any-return]
 
@@ -216,11 +217,17 @@ def _example_past(model: Any, states: Tensor, *, whole: bool = False) -> Past:
     """Returns the cache after some tokens and some, or all, of the encoder's states.
 
     Raises:
-        ArgumentError: the model has no cache of two parts.
+        ArgumentError: the model has no cache of two parts, or its decoder does not read the encoder's states.
     """
     cache, decoder = _cache(), getattr(model.config, "decoder", None)
     keeps_source = decoder is None or hasattr(decoder, "decoder_layers")
     with running(model, "an EncoderDecoderCache"):
         ids = torch.zeros(states.shape[0], _PAST, dtype=torch.int64)
         _run(model, ids, states if whole else states[:, :_PAST_SOURCE].contiguous(), cache)
+    if not cache.cross_attention_cache.layers:
+        raise ArgumentError(
+            f"The decoder of {type(model).__name__} has no cross-attention; make its config with is_decoder=True and "
+            "add_cross_attention=True.",
+            id=MessageId.MODEL_SOURCE,
+        )
     return _past(cache, keeps_source)

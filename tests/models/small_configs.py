@@ -35,6 +35,9 @@ _COUNTS = {
     VOCABULARY: "vocab_size text_vocab_size",
 }
 
+_ROLES = {"is_decoder", "add_cross_attention"}
+"""The attributes that a model sets in the config of its decoder."""
+
 
 def _by_name(table: dict[int, str]) -> dict[str, int]:
     return {name: size for size, text in table.items() for name in text.split()}
@@ -64,6 +67,8 @@ def small_config(
             kwargs[name] = nested if isinstance(nested, PreTrainedConfig) else small_config(value, nested, keep_width)
         elif (size := _size(name, value, keep_width)) is not None:
             kwargs[name] = size
+        elif name in _ROLES:
+            kwargs[name] = value
         elif isinstance(value, (list, tuple)) and value and len(value) == layers and _all(value, str):
             kinds = list(dict.fromkeys(value))
             kwargs[name] = kinds + kinds[-1:] * (2 - len(kinds))  # one layer of each kind

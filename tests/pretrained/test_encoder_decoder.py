@@ -11,11 +11,15 @@ import pytest
 import torch
 import transformers
 
+import fx_onnx
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.encoder_decoder import encoder_decoder
 from fx_onnx.pretrained.export_pretrained import export_pretrained
 from fx_onnx.pretrained.inputs import input_names
 from fx_onnx.pretrained.parts import Part
+from tests.compare import assert_close
+from tests.models.families import FAMILIES
 
 _TOKENS = 8
 _CACHE = [f"{part}.{kind}" for part in ("decoder", "encoder") for kind in ("key", "value")]
@@ -71,8 +75,27 @@ def test_a_client_generates_the_tokens_of_the_model(tmp_path: Path) -> None:
     assert np.array_equal(_generated(tmp_path / "out", ids.numpy(), mask.numpy()), want)
 
 
-def _parts(model: Any, form: str) -> list[Part]:
-    return [part for part in encoder_decoder(model, ("logits",), {}) if form in part.forms]
+def _parts(model: Any, form: str, **given: torch.Tensor) -> list[Part]:
+    return [part for part in encoder_decoder(model, ("logits",), given) if form in part.forms]
+
+
+@pytest.mark.parametrize("name", ["encoder-decoder", "vision-encoder-decoder", "moonshine", "speech_to_text"])
+def test_a_decoder_takes_states_of_any_length_without_a_mask(name: str) -> None:
+    """The first past is empty, and all states of the encoder are in the second, unless the decoder keeps none."""
+    family = next(each for each in FAMILIES if each.name == name)
+    model, ids = family.build(), torch.randint(5, 50, (2, 4))  # no special tokens
+    sounds = {key: value for key, value in family.inputs(model, 2, family.size).items() if key == "input_features"}
+    encoder, decoder = _parts(model, "merged", **sounds)
+    program = fx_onnx.export(decoder.module, (), kwargs=decoder.kwargs, dynamic_shapes=decoder.dynamic_shapes)
+    inputs = {key: value for key, value in decoder.kwargs.items() if key == "encoder_attention_mask"}
+    with torch.no_grad():
+        want = model(**encoder.kwargs, decoder_input_ids=ids).logits
+        inputs["encoder_hidden_states"] = encoder.module(**encoder.kwargs)["last_hidden_state"]
+    old, spec = pytree.tree_flatten(decoder.kwargs["past_key_values"])
+    empty = pytree.tree_unflatten([each[:, :, :0] for each in old], spec)
+    first, *new = program(input_ids=ids[:, :3], past_key_values=empty, **inputs)
+    past = pytree.tree_unflatten(new, spec)
+    assert_close(torch.cat([first, program(input_ids=ids[:, 3:], past_key_values=past, **inputs)[0]], 1), want)
 
 
 def test_two_decoders_give_the_logits_of_the_model_and_share_their_weights(tmp_path: Path) -> None:
@@ -139,3 +162,7 @@ def test_other_models_are_refused() -> None:
     bert = transformers.BertModel(transformers.BertConfig(**_SMALL, vocab_size=50)).eval()
     with pytest.raises(ArgumentError, match="no model with an encoder and a decoder"):
         encoder_decoder(bert, ("logits",), {})
+    decoder = transformers.BertConfig(**_SMALL, vocab_size=50)
+    config = transformers.EncoderDecoderConfig(encoder=bert.config, decoder=decoder)
+    with pytest.raises(ArgumentError, match="EncoderDecoderModel has no cross-attention; make its config with"):
+        encoder_decoder(transformers.EncoderDecoderModel(config).eval(), ("logits",), {})

@@ -83,6 +83,14 @@ def _get_static_mask_sizes(self: Any, query_length: int) -> tuple[int, int]:
     return torch.sym_max(held + query_length, window), seen - held
 
 
+def _needs_no_mask(padding_mask: Tensor | None, kv_length: Any, local_attention_size: int | None = None) -> bool:
+    """Replaces ``_ignore_bidirectional_mask_sdpa``; returns what it returns outside a trace for no mask of padding.
+
+    In a trace, it makes a mask for the new states of an encoder, which is too short if other keys are in a cache.
+    """
+    return padding_mask is None and local_attention_size is None
+
+
 def _prepare_padding_mask(attention_mask: Tensor | None, kv_length: Any, kv_offset: Any) -> Tensor | None:
     """Replaces ``prepare_padding_mask``, which branches on whether the mask is shorter than a cache of a fixed size.
 
@@ -263,6 +271,12 @@ PATCHES = (
         f"{_MASKS}:_ignore_causal_mask_sdpa",
         lambda *_, **__: False,
         "The original always returns False in a trace, but compares sizes before that.",
+        versions="transformers>=5",
+    ),
+    Patch(
+        f"{_MASKS}:_ignore_bidirectional_mask_sdpa",
+        _needs_no_mask,
+        "The original makes a mask of the new keys only in a trace, where eager PyTorch has none.",
         versions="transformers>=5",
     ),
     Patch(f"{_MASKS}:prepare_padding_mask", _prepare_padding_mask, _SIZES, versions="transformers>=5"),

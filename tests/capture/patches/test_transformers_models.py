@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import LongcatFlashConfig, OpenAIPrivacyFilterConfig
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.encodec.modeling_encodec import EncodecConfig, EncodecConv1d
 from transformers.models.fastspeech2_conformer import modeling_fastspeech2_conformer as fastspeech2
 from transformers.models.longcat_flash.modeling_longcat_flash import LongcatFlashExperts
@@ -121,3 +122,18 @@ def test_a_version_without_a_method_keeps_the_others(
     monkeypatch.delitem(sys.modules, fastspeech2.__name__)
     with apply_patches(PATCHES):
         assert attention.shift_relative_position_tensor is before
+
+
+class _Masked(nn.Module):
+    """Adds the mask that transformers makes for no padding of the states of an encoder."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(batch, source, size) to the same."""
+        mask = create_bidirectional_mask(PRIVACY, states[:, :1], None, states)
+        return states if mask is None else states + mask
+
+
+def test_no_mask_of_padding_is_no_mask() -> None:
+    """As in eager PyTorch, because the keys may be more than the states, from which a model makes a mask."""
+    program = fx_onnx.export(_Masked(), (torch.randn(2, 3, 4),), dynamic_shapes=({1: "source"},))
+    assert [node.op_type for node in program.model_proto.graph.node] == ["Identity"]
