@@ -102,7 +102,8 @@ def mode_matters(model: torch.nn.Module) -> bool:
 
 def _may_read_mode(module: torch.nn.Module) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
-        return any('[name="training"]' in str(script_method(module, each).graph) for each in script_methods(module))
+        graphs = [script_method(module, each).graph for each in script_methods(module)]
+        return any(node.s("name") == "training" for graph in graphs for node in graph.findAllNodes("prim::GetAttr"))
     return "forward" in vars(module) or _reads_mode(type(module))
 
 

@@ -79,7 +79,8 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
         return _scalar(_FILLED[kind])
     if node.target in (aten.arange.default, aten.arange.start):
         start, end = (0, node.args[0]) if len(node.args) == 1 else node.args[:2]
-        return _number(start), _number(end) - 1
+        first, last = _scalar(start), _scalar(end)
+        return (first[0], last[1] - 1) if first and last else None
     operands = [known.get(each) if isinstance(each, torch.fx.Node) else None for each in node.args[:2]]
     if kind in _SAME_VALUES:
         return operands[0]
@@ -96,10 +97,6 @@ def _scalar(argument: Any) -> Range | None:
     """Returns the range of a number; None for a tensor, or for a node whose value is unknown."""
     value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
     return None if value is None or isinstance(value, torch.Tensor) else (expression(value), expression(value))
-
-
-def _number(argument: Any) -> sympy.Expr:
-    return expression(argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument)
 
 
 def _line(node: torch.fx.Node) -> str:

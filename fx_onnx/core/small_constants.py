@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy.typing as npt
 import onnx_ir as ir
 import torch
 
@@ -22,6 +24,14 @@ ConstantKey = tuple[ir.DataType, tuple[int, ...], bytes]
 def constant_key(tensor: ir.TensorProtocol) -> ConstantKey:
     """Returns a key that two tensors share if they have the same dtype, shape and bytes; 0.0 and -0.0 differ."""
     return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
+
+
+def array_key(array: npt.NDArray[Any]) -> ConstantKey:
+    """Returns the ``constant_key`` of the tensor that an array becomes, which takes several times as long to make."""
+    dtype = ir.DataType.from_numpy(array.dtype)
+    if dtype.bitwidth < 8:  # a tensor packs its elements
+        return constant_key(ir.Tensor(array))
+    return dtype, array.shape, array.tobytes()
 
 
 @contextmanager

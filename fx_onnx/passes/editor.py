@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.names import Names
-from fx_onnx.core.small_constants import ConstantKey, constant_key
+from fx_onnx.core.small_constants import ConstantKey, array_key, constant_key
 from fx_onnx.passes.matchers import initializer_tensor, is_read
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
@@ -92,7 +92,7 @@ class Editor:
             return made.outputs[0]
         if self._constants is None:
             self._constants = dict(_small_constants(self.model.graph))
-        key = (ir.DataType.from_numpy(array.dtype), array.shape, array.tobytes())
+        key = array_key(array)
         if key not in self._constants:
             self._constants[key] = self.initializer(ir.Tensor(array), "constant_folded")
         return self._constants[key]
@@ -215,7 +215,7 @@ def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
     The type of a list is that of its first element, because onnx_ir takes long to find it out.
     """
     found: dict[str, ir.Attr] = {}
-    for name, value in getattr(values, "data", values).items():
+    for name, value in values.items():
         if type(value) is ir.Attr:
             found[name] = value
         elif value is not None:

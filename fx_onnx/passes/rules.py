@@ -107,13 +107,14 @@ class Rule(Rewrite):
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
-        bound["nodes"] = nodes = match.nodes
-        if editor.function is not None and any(map(has_reference, nodes)):
+        if editor.function is not None and any(map(has_reference, match.nodes)):
             return False
         if len(match.visited) > 1 and (read := _read_outside(match)) is not None:
             return self.declines(node, "another node reads the %s", read.op_type)
         bound["f"] = f = _RuleBuilder(node, editor, None)
         bound["node"] = node
+        if "nodes" in self._parameters:
+            bound["nodes"] = match.nodes
         try:
             result = self.function(*map(bound.get, self._parameters))
         except DeclinedError as error:
@@ -121,7 +122,7 @@ class Rule(Rewrite):
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(nodes, (result,) if isinstance(result, Value) else tuple(result))
+        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
 def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:

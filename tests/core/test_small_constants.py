@@ -1,10 +1,11 @@
 """The key by which equal constants are shared."""
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
 
-from fx_onnx.core.small_constants import constant_key
+from fx_onnx.core.small_constants import array_key, constant_key
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,9 @@ from fx_onnx.core.small_constants import constant_key
 def test_equal_means_the_same_dtype_shape_and_bytes(first: np.ndarray, second: np.ndarray, same: bool) -> None:
     one, two = (constant_key(ir.Tensor(np.asarray(x))) for x in (first, second))
     assert (one == two) == same
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, np.complex64])
+def test_the_key_of_an_array_is_that_of_its_tensor(dtype: type) -> None:
+    array = np.array([[1, 0, 1]]).astype(dtype)
+    assert array_key(array) == constant_key(ir.Tensor(array))

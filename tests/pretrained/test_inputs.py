@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_a_config_of_several_texts_is_refused() -> None:
     model = torch.nn.Embedding(3, 3)
     model.main_input_name, model.forward = "input_ids", lambda input_ids: input_ids
     model.config = transformers.EncoderDecoderConfig(encoder={"model_type": "bert"}, decoder={"model_type": "bert"})
-    model.config.get_text_config = lambda: exec("raise ValueError('Multiple valid text configs were found.')")
+    model.config.get_text_config = Mock(side_effect=ValueError("Multiple valid text configs were found."))
     with pytest.raises(ArgumentError, match=r"cannot be derived: .*Multiple valid text configs"):
         example_inputs(model)
 
