@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from enum import IntEnum
 from types import FunctionType, SimpleNamespace
@@ -52,6 +52,7 @@ _MAX_STATE = 2**20  # elements
 _REMEDIES = {
     "tensor": "Register the tensor as a buffer.",
     "Python number": "Keep the number in a buffer.",
+    "module": "Replace the module before the export.",
     "NumPy array": "Register a tensor as a buffer.",
     "Python value": "Pass the value as an argument.",
 }
@@ -99,6 +100,13 @@ def _changed_values(
     """Yields the values that have changed and that a later call may read. One that the forward has made counts too."""
     changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
     changes = {place: found for place, found in changes.items() if found}
+    replaced = [
+        f"{owner}.{name}".removeprefix(".")
+        for (owner, name, _), found in changes.items()
+        if any(isinstance(each, torch.nn.Module) for pair in found for each in pair)
+    ]
+    paths = tuple(f"{path}." for path in replaced)
+    changes = {place: found for place, found in changes.items() if not f"{place.owner}.".startswith(paths)}
     code = _Code(model, {place.name for place in changes}) if changes.keys() - {*RANDOM} else None
     for place, found in changes.items():
         line: str | None = ""
@@ -142,6 +150,8 @@ class _Origin(IntEnum):
 def _origin_of(model: torch.nn.Module, values: Iterable[Any]) -> _Origin:
     """Returns from what values are computed, by the graph that is being recorded."""
     values = list(values)
+    if any(isinstance(each, torch.nn.Module) for each in values):
+        return _Origin.DATA  # a module has weights, and computes what no graph tells
     found = _Origin.SIZES if any(isinstance(each, (torch.SymInt, torch.SymFloat)) for each in values) else _Origin(0)
     fixed = {recorded_node(tensor) for tensor in (*model.parameters(), *model.buffers())}
     waiting = [recorded_node(each) for each in values if isinstance(each, torch.Tensor)]
@@ -174,6 +184,7 @@ class _Code:
 
     def __init__(self, model: torch.nn.Module, changed: Set[str]) -> None:
         self.model, self.changed = model, changed
+        self.lines: dict[tuple[Hashable, ...], str | None] = {}  # those of places, see ``_line_of_state``
         self.parts = {path.rpartition(".")[2] for path, _ in model.named_modules()}
         found: dict[str, dict[FunctionType, type | None]] = {}
         for owner, name, value in _attributes(model):
@@ -218,34 +229,77 @@ def _line_of_state(code: _Code, place: Place, origin: _Origin) -> str | None:
 
     The line is as in ``line_text``, after a space. It is empty if the line is not known.
     """
-    reader = _Reader(code, place, origin)
-    for each in itertools.chain.from_iterable(code.functions.values()):
-        if each.function not in reader.visited:
-            reader.written = set()
-            reader.run([each])
-    lines = reader.writes or reader.reads
-    return None if not reader.reads else f" {line_text(*lines[0])}" if lines[0][1] else ""
+    module = dict(code.model.named_modules()).get(place.owner) if isinstance(place.owner, str) else None
+    values = vars(module) if module is not None else {}
+    plain = {key: value for key, value in values.items() if isinstance(value, (bool, int, str)) or value is None}
+    fixed = {key: value for key, value in plain.items() if key not in code.changed}
+    key = place.name, place.kind, origin, frozenset(fixed.items())
+    if key not in code.lines:  # equal layers have equal lines
+        reads, writes, _ = _Reader(code, place, origin, fixed).effect_of_all()
+        line = next(iter(writes or reads), ("", 0))
+        code.lines[key] = None if not reads else f" {line_text(*line)}" if line[1] else ""
+    return code.lines[key]
+
+
+_Call = tuple[tuple[FunctionType, ...], frozenset[str]]  # the functions, and what is written before
+_Lines = dict[tuple[str, int], None]  # files and lines, each once, in the order of their first use
+
+
+class _Effect(NamedTuple):
+    """What calling functions does: the lines that read and write the value, and what is written for sure afterwards."""
+
+    reads: _Lines
+    writes: _Lines
+    written: Set[str]
 
 
 class _Reader:
-    """Goes through functions in the order of their statements and collects the lines that may read a left value."""
+    """Goes through functions in the order of their statements and collects the lines that may read a left value.
 
-    def __init__(self, code: _Code, place: Place, origin: _Origin) -> None:
+    The effect of a call depends on the functions and on what is written before it, so each such pair is read once. A
+    call of a function that is being read, as in a recursion, has the effect of an earlier round, at first none; rounds
+    follow until no effect changes.
+    """
+
+    def __init__(self, code: _Code, place: Place, origin: _Origin, fixed: Mapping[str, Any]) -> None:
         self.code, self.place, self.origin = code, place, origin
-        modules = dict(code.model.named_modules())
-        values = vars(modules[place.owner]) if place.owner in modules else {}
         # Conditions on these have one outcome. Everything else has no attribute of this name, so evaluating fails.
-        plain = {key: value for key, value in values.items() if isinstance(value, (bool, int, str)) or value is None}
-        self.fixed = SimpleNamespace(**{key: value for key, value in plain.items() if key not in code.changed})
+        self.fixed = SimpleNamespace(**fixed)
         self.written = set[str]()  # the expressions that are written for sure; an empty text is the whole value
-        self.visited, self.running = set[FunctionType](), list[_Function]()
-        self.reads, self.writes = list[tuple[str, int]](), list[tuple[str, int]]()
+        self.reads, self.writes, self.running = _Lines(), _Lines(), list[_Function]()
+        self.effects, self.read_in_round = dict[_Call, _Effect](), set[_Call]()
+
+    def effect_of_all(self) -> _Effect:
+        """Returns the effect of all functions together, of which each call may be the first."""
+        while True:
+            self.read_in_round.clear()
+            known, self.reads, self.writes = dict(self.effects), _Lines(), _Lines()
+            for each in itertools.chain.from_iterable(self.code.functions.values()):
+                if all(each.function not in functions for functions, _ in self.read_in_round):
+                    self.written = set()
+                    self.run([each])
+            if self.effects == known:
+                return _Effect(self.reads, self.writes, set())
 
     def run(self, functions: Iterable[_Function]) -> None:
+        """Adds the effect of calling one of the functions."""
+        functions = list(functions)
+        call = tuple(each.function for each in functions), frozenset(self.written)
+        if call not in self.read_in_round:
+            self.read_in_round.add(call)
+            reads, writes = self.reads, self.writes
+            self.effects[call] = self.read(functions)
+            self.reads, self.writes = reads, writes
+        effect = self.effects.get(call, _Effect({}, {}, call[1]))
+        self.reads |= effect.reads
+        self.writes |= effect.writes
+        self.written = set(effect.written)
+
+    def read(self, functions: Iterable[_Function]) -> _Effect:
         """Goes through functions of one name; what all of them write is written afterwards."""
+        self.reads, self.writes = _Lines(), _Lines()
         before, ends = self.written, []
         for each in functions:
-            self.visited.add(each.function)
             if each.tree is not None:
                 self.written = set(before)
                 self.running.append(each)
@@ -255,8 +309,8 @@ class _Reader:
                 self.running.pop()
                 ends.append(self.written)
             elif self.place.name in names_in(each.function.__code__):
-                self.reads.append(("", 0))
-        self.written = set.intersection(*ends) if ends else before
+                self.reads["", 0] = None
+        return _Effect(self.reads, self.writes, set.intersection(*ends) if ends else before)
 
     def visit(self, nodes: Iterable[ast.AST], is_same: bool, is_sure: bool) -> None:
         """Goes through statements.
@@ -276,13 +330,13 @@ class _Reader:
             nodes_of_step = [each for part in parts for each in self.taken(part)]
             compared = self.origin is _Origin.SIZES and isinstance(node, ast.If) and self.compares(node.test)
             fills = isinstance(node, ast.If) and self.only_fills(node, is_same or compared)
-            reads, count = fills and not (is_same or compared), len(self.reads)
+            reads, before = fills and not (is_same or compared), dict(self.reads)
             self.step(node, nodes_of_step, is_same or compared, is_sure)
             if reads:
-                del self.reads[count:]
+                self.reads = dict(before)
             self.visit(inner, is_same or compared, is_sure and isinstance(node, (ast.With, ast.For)))
             if fills and not reads:
-                del self.reads[count:]
+                self.reads = before
                 self.written |= {""} if compared or self.writes else set()
 
     def step(self, node: ast.AST, nodes: list[ast.AST], is_same: bool, is_sure: bool) -> None:
@@ -291,21 +345,24 @@ class _Reader:
         for each in nodes:
             if isinstance(each, ast.Call):
                 self.call(each)
+        if not (places := [each for each in nodes if self.is_place(each)]):
+            return
         func = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
         stores = [each for each in nodes if isinstance(getattr(each, "ctx", None), (ast.Store, ast.Del))]
         targets = [each for each in stores if self.names(each) and not isinstance(each, (ast.Tuple, ast.List))]
         is_update = isinstance(func, ast.Attribute) and bool(self.names(func.value))
         covered = {id(sub) for each in nodes if ast.unparse(each) in self.written for sub in ast.walk(each)}
-        called = {id(each.func) for each in nodes if isinstance(each, ast.Call)}  # a method, as in `x.cos()`
+        calls = [] if self.place.name in self.code.parts else [each for each in nodes if isinstance(each, ast.Call)]
+        called = {id(each.func) for each in calls}  # a method, as in `x.cos()`
         stored = {id(sub) for each in targets for sub in ast.walk(each)}
-        read = [each for each in nodes if self.is_place(each) and id(each) not in covered | called | stored]
-        read = [] if "" in self.written else read
+        known = covered | called | stored
+        read = [] if "" in self.written else [each for each in places if id(each) not in known]
         if targets or is_update:
-            self.writes.append(line)
+            self.writes[line] = None
             if not read and not is_update and not isinstance(node, ast.AugAssign) and (is_same or is_sure):
                 self.written |= {"" if self.is_place(each) else ast.unparse(each) for each in targets}
         elif read:
-            self.reads.append(line)
+            self.reads[line] = None
 
     def call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -314,7 +371,7 @@ class _Reader:
         if not known and (name in self.code.parts or is_local):  # of a module, whose forward may write the value
             known = self.code.functions["forward"]
         own = [each for each in known if each.owner in self.place.kind.__mro__][:1] or known
-        self.run([each for each in own if each not in self.running])
+        self.run(own)
 
     def is_place(self, node: ast.AST) -> bool:
         name = self.place.name

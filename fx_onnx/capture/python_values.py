@@ -1,8 +1,8 @@
 """Reads the values of Python that a forward may keep from one call to the next, to compare them before and after it.
 
-They are numbers, strings, tensors that are no buffers, NumPy arrays, iterators, the states of random generators, and
-containers and plain objects that hold some. They are attributes of the modules or of their classes, or global variables
-that the classes of the modules name.
+They are numbers, strings, tensors that are no buffers, modules, NumPy arrays, iterators, the states of random
+generators, and containers and plain objects that hold some. They are attributes of the modules or of their classes, or
+global variables that the classes of the modules name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ RANDOM = (Place(None, "random", random.Random), Place(None, "numpy.random", np.r
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBERS = (int, float, bool, str, type(None), np.generic)
-_VALUES = (*_NUMBERS, *_SYMBOLS, torch.Tensor, np.ndarray)
+_IDENTICAL = (torch.Tensor, torch.nn.Module)
+"""The kinds of values that are the same only as one object."""
+_VALUES = (*_NUMBERS, *_SYMBOLS, *_IDENTICAL, np.ndarray)
 _NESTED = 3
 """How deep containers and objects are compared: a dict of lists of dicts."""
 _MAX_ELEMENTS = 2**20
@@ -58,6 +60,7 @@ _MAX_ELEMENTS = 2**20
 _MISSING = object()
 _KINDS: dict[Any, str] = {
     torch.Tensor: "tensor",
+    torch.nn.Module: "module",
     np.ndarray: "NumPy array",
     (int, float, *_SYMBOLS): "Python number",
 }
@@ -80,7 +83,7 @@ def python_values(
     kinds: dict[type, None] = {}
     for path, module in model.named_modules():
         kinds[type(module)] = None
-        for name, value in {**vars(module), **module._buffers}.items():
+        for name, value in {**vars(module), **module._buffers, **module._modules}.items():
             if name not in _OWN_ATTRIBUTES and f"{path}.{name}".removeprefix(".") not in buffers:
                 values[Place(path, name, type(module))] = value
     for base in {base: None for kind in kinds for base in kind.__mro__ if not is_library(base.__module__)}:
@@ -143,7 +146,7 @@ def changed_leaves(before: Values, after: Values) -> list[tuple[Any, Any]]:
 def _is_same(value: Any, now: Any) -> bool:
     if isinstance(value, np.ndarray) and isinstance(now, np.ndarray):
         return np.array_equal(value, now, equal_nan=value.dtype.kind in "fc")
-    if value is now or isinstance(value, torch.Tensor) or type(value) is not type(now):
+    if value is now or isinstance(value, _IDENTICAL) or type(value) is not type(now):
         return value is now
     return bool(value == now or value != value)  # NaN differs from itself
 
