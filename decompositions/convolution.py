@@ -1,5 +1,6 @@
 """Decompositions of the variants of convolution into conv1d, conv2d, conv3d and their transposes."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -41,6 +42,12 @@ def conv_padding(
     return function(input, weight, bias, stride, 0, steps, groups)
 
 
+def _windows(weight: Tensor) -> Tensor:
+    """Returns the weight (window, 1, *kernel) of the convolution that lists the elements of each window."""
+    count = math.prod(weight.shape[2:])
+    return torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(count, 1, *weight.shape[2:])
+
+
 @decomposes(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
 def conv(
     input: Tensor,
@@ -51,10 +58,21 @@ def conv(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Tensor:
-    """Returns the convolution of an explicitly padded input, because a number of zeros may be a size."""
+    """Returns the convolution of an explicitly padded input, because a number of zeros may be a size.
+
+    A number of groups may be a size, too: in StyleGAN each image has weights of its own. Then a convolution with an
+    identity collects the windows of each channel, and a matrix product with the weights of each group sums them.
+    """
     axes = weight.dim() - 2
-    pads = [count for each in reversed(list(padding) * (axes // len(padding))) for count in (each, each)]
     function = (torch.conv1d, torch.conv2d, torch.conv3d)[axes - 1]
+    if not isinstance(groups, int):
+        channels = input.reshape(-1, 1, *input.shape[-axes:])
+        windows = function(channels, _windows(weight), None, stride, padding, dilation)
+        of_groups = windows.reshape(*input.shape[: -axes - 1], groups, -1, math.prod(windows.shape[2:]))
+        result = weight.reshape(groups, -1, math.prod(weight.shape[1:])) @ of_groups
+        result = result.reshape(*input.shape[: -axes - 1], weight.shape[0], *windows.shape[2:])
+        return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+    pads = [count for each in reversed(list(padding) * (axes // len(padding))) for count in (each, each)]
     return function(torch.nn.functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
 
 
@@ -71,10 +89,18 @@ def conv_transpose(
 ) -> Tensor:
     """Returns the transposed convolution, padded explicitly.
 
-    The unpadded result is cut by ``padding`` at both ends, and lengthened by ``output_padding`` at the end.
+    The unpadded result is cut by ``padding`` at both ends, and lengthened by ``output_padding`` at the end. If the
+    number of groups is a size, a matrix product gives the windows, as in ``conv``, and an identity places them.
     """
     axes = weight.dim() - 2
     transposed = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[axes - 1]
+    if not isinstance(groups, int):
+        of_groups = input.reshape(*input.shape[: -axes - 1], groups, -1, math.prod(input.shape[-axes:]))
+        columns = weight.reshape(groups, -1, math.prod(weight.shape[1:])).mT @ of_groups
+        windows = columns.reshape(-1, math.prod(weight.shape[2:]), *input.shape[-axes:])
+        result = transposed(windows, _windows(weight), None, stride, padding, output_padding, 1, dilation)
+        result = result.reshape(*input.shape[: -axes - 1], groups * weight.shape[1], *result.shape[2:])
+        return result if bias is None else result + bias.reshape([-1] + [1] * axes)
     result = transposed(input, weight, None, stride, 0, 0, groups, dilation)
     cuts, extras = (list(each) * axes if len(each) == 1 else list(each) for each in (padding, output_padding))
     pads = []

@@ -19,12 +19,12 @@ def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
     return [size for size in sizes if isinstance(size, int)] if all(isinstance(s, int) for s in sizes) else None
 
 
-def _has_constant_pads(padding: Sequence[int] = (0,)) -> bool:
-    """Returns whether the pads are numbers: they are attributes in ONNX, and may be sizes in torch."""
-    return all(isinstance(each, int) for each in padding)
+def _has_attributes(padding: Sequence[int] = (0,), groups: int = 1) -> bool:
+    """Returns whether pads and groups are numbers: they are attributes in ONNX, and may be sizes in torch."""
+    return all(isinstance(each, int) for each in (*padding, groups))
 
 
-@translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, supports=_has_constant_pads)
+@translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, supports=_has_attributes)
 def aten_conv(
     op: Emitter,
     input: Value,
@@ -41,9 +41,9 @@ def aten_conv(
     return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
 
 
-def _has_static_padding(weight: Tensor, padding: str = "valid") -> bool:
-    """Returns whether the pads are known at export."""
-    return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
+def _has_static_padding(weight: Tensor, padding: str = "valid", groups: int = 1) -> bool:
+    """Returns whether the pads and the groups are known at export."""
+    return _has_attributes(weight.shape[2:] if padding == "same" else (), groups)
 
 
 @translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, supports=_has_static_padding)
@@ -106,13 +106,14 @@ def _is_expressible_transpose(
     stride: Sequence[int] = (1,),
     padding: Sequence[int] = (0,),
     output_padding: Sequence[int] = (0,),
+    groups: int = 1,
 ) -> bool:
-    """Returns whether the padding is constant, and each output_padding is below the stride.
+    """Returns whether padding and groups are constant, and each output_padding is below the stride.
 
     ONNX requires this; torch also allows sizes, and values below the dilation.
     """
     axes = weight.dim() - 2
-    return _has_constant_pads((*padding, *output_padding)) and all(
+    return _has_attributes((*padding, *output_padding), groups) and all(
         map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes))
     )
 
@@ -154,12 +155,17 @@ def aten_conv_transpose(
 
 
 def _is_expressible_convolution(
-    weight: Tensor, stride: Sequence[int], padding: Sequence[int], transposed: bool, output_padding: Sequence[int]
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
 ) -> bool:
     """Returns whether Conv or ConvTranspose can express the call."""
     if not transposed:
-        return _has_constant_pads(padding)
-    return _is_expressible_transpose(weight, stride, padding, output_padding)
+        return _has_attributes(padding, groups)
+    return _is_expressible_transpose(weight, stride, padding, output_padding, groups)
 
 
 @translates(aten.convolution.default, supports=_is_expressible_convolution)

@@ -42,6 +42,42 @@ def test_padding_from_a_size(function: Any) -> None:
     assert_close(program(x), (model(x),))
 
 
+def modulated(x: torch.Tensor, w: torch.Tensor, *, function: Any, biased: bool = False, **options: Any) -> torch.Tensor:
+    """Convolves each image with weights of its own, as one image with a group for each, which StyleGAN does."""
+    count = x.shape[0]
+    weight = (w * x.flatten(1).mean(1).reshape(-1, *[1] * w.dim())).flatten(0, 1)
+    bias = x.flatten(1)[:, :6].flatten() if biased else None
+    return function(x.reshape(1, -1, *x.shape[2:]), weight, bias, groups=count, **options)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (F.conv1d, {}),
+        (F.conv1d, {"stride": 2, "padding": 1, "biased": True}),
+        (F.conv2d, {"padding": (2, 1), "dilation": (1, 2)}),
+        (F.conv2d, {"padding": "same", "biased": True}),
+        (F.conv3d, {"stride": (1, 2, 1)}),
+        (F.conv_transpose1d, {}),
+        (F.conv_transpose2d, {"stride": 2, "padding": 1, "output_padding": 1, "biased": True}),
+        (F.conv_transpose2d, {"dilation": (2, 1), "output_padding": (1, 0)}),
+        (F.conv_transpose3d, {"stride": (1, 2, 1)}),
+        (lambda x, w, b, **options: F.conv2d(x[0], w, b, **options), {}),
+        (lambda x, w, b, **options: F.conv_transpose2d(x[0], w, b, **options), {"stride": 2}),
+    ],
+)
+def test_groups_from_a_size(function: Any, options: dict[str, Any]) -> None:
+    axes = next((axes for axes in (1, 3) if f"{axes}d" in getattr(function, "__name__", "")), 2)
+    w = torch.nn.Parameter(torch.randn(6, 6, *(3, 2, 3)[:axes]))
+    model = Convolves(lambda x, *_: modulated(x, w, function=function, **options))
+    sizes = (5, 6, 7)[:axes]
+    program = fx_onnx.export(model, (torch.randn(2, 6, *sizes),), dynamic_shapes=({0: "n"},))
+    assert not program.findings
+    for count in (1, 2, 3):
+        x = torch.randn(count, 6, *sizes)
+        assert_close(program(x), (model(x),))
+
+
 def test_a_stride_from_a_size_is_refused_in_a_sentence() -> None:
     model = Convolves(lambda x, w, n: F.conv1d(x, w, stride=n))
     with pytest.raises(
