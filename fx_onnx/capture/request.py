@@ -352,12 +352,12 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             )
         if not isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject, type(None))):
             kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-            remedy = (
-                "convert it with torch.from_numpy"
-                if kind == "numpy.ndarray"
-                else "make it an attribute of the module, or register its class with torch.export.register_dataclass"
-            )
+            remedy = "make it an attribute of the module"
+            if kind == "numpy.ndarray":
+                remedy = "convert it with torch.from_numpy"
+            elif not isinstance(leaf, torch.nn.Module):
+                remedy += ", or register its class with torch.export.register_dataclass"
             raise ArgumentError(
-                f"{place} is a {kind}, which torch.export does not take; {remedy}.",
+                f"{place} is a {kind}, which an input of an ONNX model cannot be; {remedy}.",
                 id=MessageId.ARGUMENT_TYPE,
             )

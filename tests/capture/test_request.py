@@ -141,10 +141,15 @@ def _bad(message, *args, model=None, **options):
         _bad("must be a tuple of the arguments, a list, one tensor, or a dict of keyword arguments", frozenset({X})),
         _bad("with strings as keys", (X, {0: Y})),
         _bad(
-            "args[0] is a numpy.ndarray, which torch.export does not take; convert it with torch.from_numpy",
+            "args[0] is a numpy.ndarray, which an input of an ONNX model cannot be; convert it with torch.from_numpy",
             (np.zeros(3),),
         ),
         _bad("kwargs['y'] is a builtins.object", (X,), {"y": object()}),
+        _bad(
+            "args[1] is a torch.nn.modules.linear.Linear, which an input of an ONNX model cannot be; make it an "
+            "attribute of the module.",
+            (X, LINEAR),
+        ),
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
         _bad("float4_e2m1fn_x2 has two numbers in each element", (PACKED, Y)),
         _bad("repeated: a", (X, Y), input_names=["a", "a"]),
