@@ -20,7 +20,8 @@ _FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
     each.__name__: each for each in (int, float, round, max, min)
 }
 """The functions in the text of a condition."""
-_SIZES = (0, 1, 2, 3, 5, 8, 33, 513, 4096)
+_SIZES = (0, 1, 2, 3, 5, 8, 33, 513, 4096, 2**40)
+_SIZES_OF_ONE = (*range(130), *(2**power for power in range(8, 41)))
 
 
 @lru_cache(maxsize=512)
@@ -57,7 +58,8 @@ def is_identity(condition: Any) -> bool:
     """Returns whether a condition on up to three sizes holds for all that are tried, the numbers in it among them."""
     symbols = tuple(sorted(condition.free_symbols, key=str))
     numbers = {int(each) + step for each in condition.atoms(sympy.Integer) for step in (-1, 0, 1)}
-    sizes = sorted({each for each in (*_SIZES, *numbers) if each >= 0})
+    tried = _SIZES_OF_ONE if len(symbols) == 1 else _SIZES
+    sizes = sorted({each for each in (*tried, *numbers) if each >= 0})
     points = itertools.product(sizes, repeat=len(symbols))
     return len(symbols) <= 3 and all(itertools.starmap(condition_of(condition, symbols), points))
 

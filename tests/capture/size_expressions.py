@@ -472,7 +472,7 @@ FAMILIES = (
         lambda x, n: F.local_response_norm(x.T[None], 2, alpha=1 / n),
         lambda x, n: x.quantile(0.5, 0),
         lambda x, n: x.quantile(1 / n, 0),
-        Row(lambda x, n: x.kthvalue(n // 2, 0)[0], refused=TRANSLATION),
+        lambda x, n: x.kthvalue(n // 2, 0)[0],
         lambda x, n: x.kthvalue(4, 0)[0],
         lambda x, n: x.topk(5, 0)[0],
         lambda x, n: x.topk(n // 2, 0)[0],

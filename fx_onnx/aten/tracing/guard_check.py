@@ -21,8 +21,8 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
     Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
-    operator (``is_precondition``) and the assumption that a tensor has elements (``is_nonempty``) are accepted. So is
-    a guard of the capture on which the captured graph does not depend: it is a relation here.
+    operator (``is_precondition``), the assumption that a tensor has elements (``is_nonempty``) and what holds for all
+    sizes are accepted. So is a guard of the capture on which the captured graph does not depend: it is a relation here.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
@@ -43,12 +43,10 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
     needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]
-    guards = [guard for guard in guards if guard not in needed]
+    guards = [guard for guard in guards if guard not in needed and not is_identity(guard)]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
-    relations += [
-        each for each in guards if is_precondition(each) and not (_are_two_symbols(each) or is_identity(each))
-    ]
+    relations += [each for each in guards if is_precondition(each) and not _are_two_symbols(each)]
     relations += needed
 
 

@@ -27,6 +27,15 @@ def test_a_guard_on_a_size_is_refused() -> None:
             assert rows > 3
 
 
+def test_a_guard_that_holds_for_all_sizes_is_accepted() -> None:
+    mode, (rows, _) = _sizes()
+    node = Graph().call_function(torch.relu)
+    with refuse_guards(mode, node):
+        assert (rows + 1) // 2 <= rows
+    with pytest.raises(TranslationError), refuse_guards(mode, node):
+        assert rows // 2 + 100 <= 5000
+
+
 def test_an_undone_guard_is_refused_later() -> None:
     """The question of an optional translation says nothing about a decomposition that needs the same guard."""
     mode, (rows, _) = _sizes()
