@@ -185,6 +185,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
+    if source == "hf:":
+        raise ArgumentError("The source hf: names no folder; write it as hf:FOLDER.", id=MessageId.COMMAND_OPTION)
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
