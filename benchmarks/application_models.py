@@ -17,6 +17,7 @@ import transformers
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
+from benchmarks.application_sounds import music_config, prepare_music, save_vocoder, speech_config
 from tests.models.families import FAMILIES
 from tests.models.small_configs import small_config
 
@@ -93,6 +94,8 @@ CASES = [
     Case("clip-image", "", "image-feature-extraction", (), "CLIPVisionModelWithProjection"),
     Case("llava", "ForImageTextToText", "image-text-to-text"),
     Case("sam", "ForMaskGeneration", "mask-generation"),
+    Case("musicgen", "ForTextToWaveform", "text-to-audio"),
+    Case("speecht5", "ForTextToSpectrogram", "text-to-audio"),
 ]
 
 
@@ -108,7 +111,9 @@ def _model_of(chosen: Case) -> Any:
     model = getattr(transformers, f"AutoModel{chosen.auto}").from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += (0.3 if chosen.generates else 0.1) * torch.randn_like(parameter)
+            parameter += (0.3 if chosen.generates or chosen.name == "musicgen" else 0.1) * torch.randn_like(parameter)
+    if chosen.name == "musicgen":
+        prepare_music(model)
     if chosen.generates:
         tokens = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": None}
         tokens["forced_eos_token_id"] = None  # transformers.js reads it from config.json too
@@ -125,8 +130,8 @@ def _config(chosen: Case) -> Any:
         vision = case("vit")
         decoder = small_config(transformers.CONFIG_MAPPING[chosen.name.removeprefix("vit-")]())
         return transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(_config(vision), decoder)
-    if chosen.name == "sam":
-        return sam_config()
+    if chosen.name in _CONFIGS:
+        return _CONFIGS[chosen.name]()
     config = next(each for each in FAMILIES if each.name == chosen.type).config()
     for name, value in chosen.overrides:
         setattr(config, name, value)
@@ -144,6 +149,9 @@ def sam_config() -> Any:
     )
 
 
+_CONFIGS = {"sam": sam_config, "musicgen": music_config, "speecht5": speech_config}
+
+
 def saved(chosen: Case, folder: Path) -> Any:
     """Writes a model, and a feature extractor if its inputs are made by one. Returns what the folder has."""
     model = _model_of(chosen)
@@ -152,6 +160,8 @@ def saved(chosen: Case, folder: Path) -> Any:
         transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins, chunk_length=1).save_pretrained(
             folder
         )
+    if chosen.name == "speecht5":
+        save_vocoder(folder)
     return type(model).from_pretrained(folder).eval()  # without the noise in positions that are not stored
 
 
@@ -164,6 +174,9 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
     """
     torch.manual_seed(1)
     config, found = model.config, dict[str, torch.Tensor]()
+    if "speaker_embeddings" in names:  # one text at a time
+        speaker = torch.randn(1, config.speaker_embedding_dim)
+        return {"input_ids": torch.randint(5, 90, (1, 9)), "speaker_embeddings": speaker}
     names = {model.main_input_name} if config.is_encoder_decoder else names
     inner = next((each for key in ("vision_config", "encoder") if (each := getattr(config, key, None))), config)
     size = getattr(inner, "image_size", 96)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import fx_onnx
 from benchmarks.application_models import Case, case, command_line, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_sounds import RATIO, music, sound_of, speech
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.inputs import processed
 from fx_onnx.pretrained.layouts import LAYOUTS
@@ -30,6 +31,7 @@ NAMES = (
     *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
+    *("musicgen", "speecht5"),
 )
 
 CLIENT = """
@@ -43,18 +45,24 @@ const write = (file, { dims, data }) =>
   fs.writeFileSync(`${folder}/${file}.json`, JSON.stringify({ dims, values: Array.from(data, Number) }));
 const given = {};
 for (const [key, [dims, values]] of Object.entries(read("given")))
-  given[key] = /_(values|features|points)$/.test(key)
+  given[key] = /_(values|features|points|embeddings)$/.test(key)
     ? new Tensor("float32", Float32Array.from(values), dims)
     : new Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
 const model = await classes[name].from_pretrained("out", { dtype });
-if (method === "generate") {
+if (method === "speech") {
+  const file = { model_file_name: "decoder_postnet_and_vocoder" };
+  const vocoder = await classes.SpeechT5HifiGan.from_pretrained("out", { dtype, ...file });
+  const { input_ids, speaker_embeddings } = given;
+  const options = { vocoder, threshold: 9, maxlenratio: RATIO };
+  write("found", (await model.generate_speech(input_ids, speaker_embeddings, options)).waveform);
+} else if (method === "generate") {
   const { input_features, ...rest } = given;
   let call = { max_new_tokens: 20, do_sample: false, ...rest };
   if (input_features) {
     const start = [BigInt(model.generation_config.decoder_start_token_id)];
     call = { ...call, inputs: input_features, decoder_input_ids: Array(input_features.dims[0]).fill(start) };
   }
-  write("tokens", await model.generate(call));
+  write("free", await model.generate(call));
   const tokens = read("wanted"), steps = [];
   class Forced extends LogitsProcessor {
     _call(ids, logits) {
@@ -64,13 +72,14 @@ if (method === "generate") {
       return logits;
     }
   }
-  await model.generate({ ...call, no_repeat_ngram_size: 0, logits_processor: [new Forced()] });
+  const options = { no_repeat_ngram_size: 0, guidance_scale: 1, logits_processor: [new Forced()] };
+  write("forced", await model.generate({ ...call, ...options }));
   write("found", { dims: [20, tokens.length, steps.length / 20 / tokens.length], data: steps });
 } else {
   const results = await model(given);
   write("found", results[output in results ? output : Object.keys(results)[0]]);
 }
-"""
+""".replace("RATIO", str(RATIO))
 
 
 def run(chosen: Case, precision: str, folder: Path, modules: Path) -> str:
@@ -100,23 +109,31 @@ def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
         json.dumps({key: [list(value.shape), value.flatten().tolist()] for key, value in given.items()})
     )
     want = _wanted(chosen, model, parts, precision, given)
-    if chosen.generates:
+    if "tokens" in want:
         (folder / "wanted.json").write_text(json.dumps(want["tokens"].tolist()))
-    output = next(reversed(parts.values())).outputs[0]
-    call = "generate" if chosen.generates else "forward"
+    output = "logits" if "tokens" in want else next(reversed(parts.values())).outputs[0]
+    call = "generate" if "tokens" in want else "speech" if "speaker_embeddings" in given else "forward"
     name = chosen.in_js or type(model).__name__
     command = ["node", "run.mjs", str(folder), name, precision, call, output]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         return f"fails: {next((line for line in done.stderr.splitlines() if 'Error: ' in line), done.stderr[-300:])}"
     results, tokens = _read(folder / "found.json"), ""
-    if chosen.generates:
-        results, right = results.transpose(0, 1), want["tokens"]
-        tokens = f" ({(_read(folder / 'tokens.json') == right).float().mean():.0%} of the tokens)"
+    if "tokens" in want:
+        results, free = results.transpose(0, 1), _read(folder / "free.json")
+        tokens = f" ({(free == want['tokens']).float().mean():.0%} of the tokens)" if chosen.generates else ""
+    if "sound" in want:
+        tokens = f" (sound: {_distance(_read(folder / 'forced.json'), want['sound']):.1e})"
+    if precision == "fp32" and chosen.task == "text-to-audio":
+        sound, made = sound_of(model, given, source), _read(folder / "free.json") if tokens else results
+        tokens += f" (whole: {_distance(made[..., : sound.shape[-1]], sound):.1e})"
     if results.shape != want[output].shape:
         return f"fails: {list(results.shape)} instead of {list(want[output].shape)}"
-    difference = (results - want[output]).abs().max() / want[output].abs().max()
-    return f"{difference.item():.1e}{tokens}, {max(file.distance for file in files):.1e}"
+    return f"{_distance(results, want[output]):.1e}{tokens}, {max(file.distance for file in files):.1e}"
+
+
+def _distance(found: Tensor, want: Tensor) -> float:
+    return ((found - want).abs().max() / want.abs().max()).item()
 
 
 def _read(file: Path) -> Tensor:
@@ -136,6 +153,10 @@ def _wanted(
             return results_of(chosen, modules["decoder"], given)
         if "embed_tokens" in modules:
             return _chat(chosen, modules, model.config.image_token_id, given)
+        if "encodec_decode" in modules:
+            return music(modules, parts["decoder_model_merged"], given)
+        if "decoder_postnet_and_vocoder" in modules:
+            return {"waveform": speech(modules, parts["decoder_model_merged"], given)}
         if "encoder_model" in modules:
             start = model.generation_config.decoder_start_token_id
             return _generated(modules, parts["decoder_model_merged"], given, start)

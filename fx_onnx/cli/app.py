@@ -185,6 +185,8 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
+    if source == "hf:":
+        raise ArgumentError("The source hf: names no folder; write it as hf:FOLDER.", id=MessageId.COMMAND_OPTION)
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
@@ -262,7 +264,8 @@ def _export_folder(given: dict[str, Any]) -> None:
         for finding in findings:
             typer.echo(f"warning: {finding}", err=True)
         for file in files:
-            typer.echo(f"{output / file.name}: {file.size:,} bytes, at most {file.difference:.2g} from PyTorch")
+            compared = "random" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
+            typer.echo(f"{output / file.name}: {file.size:,} bytes, {compared}")
             if file.precision != "fp32":
                 kept = f"; without {', '.join(file.kept)}" if file.kept else ""
                 typer.echo(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")

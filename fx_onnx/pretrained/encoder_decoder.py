@@ -30,7 +30,7 @@ from fx_onnx.pretrained.parts import Fields, Given, Part, graph, running
 if TYPE_CHECKING:
     from transformers import EncoderDecoderCache
 
-__all__ = ["encoder_decoder"]
+__all__ = ["Past", "encoder_decoder", "merged_decoder", "new_cache", "past_of", "present_names"]
 
 _STATES = "last_hidden_state"
 _SEQUENCE, _PAST, _PAST_SOURCE = 3, 5, 4
@@ -74,7 +74,7 @@ class _Decoder(torch.nn.Module):
         """
         past = past_key_values or []
         known = past[0]["encoder"]["key"].shape[2] if past and self.kinds else 0
-        cache = _cache(past)
+        cache = new_cache(past)
         if encoder_hidden_states is None:  # only its shape is read
             cache.is_updated = dict.fromkeys(range(len(past)), True)
             empty = torch.zeros((), dtype=self.model.dtype, device=input_ids.device)
@@ -83,7 +83,7 @@ class _Decoder(torch.nn.Module):
             states = encoder_hidden_states[:, known:]
         mask = {} if encoder_attention_mask is None else {"attention_mask": encoder_attention_mask}
         logits = _run(self.model, input_ids, states, cache, **mask)
-        found = _past(cache, bool(self.kinds))
+        found = past_of(cache, bool(self.kinds))
         return [logits, *pytree.tree_leaves([{kind: layer[kind] for kind in self.kinds or layer} for layer in found])]
 
 
@@ -96,12 +96,12 @@ class _EncoderWithCross(torch.nn.Module):
 
     def forward(self, **inputs: Tensor) -> list[Tensor]:
         """Returns the states, and for each layer of the decoder a key and a value."""
-        states, cache = self.encoder(**inputs)[_STATES], _cache()
+        states, cache = self.encoder(**inputs)[_STATES], new_cache()
         _run(self.model, torch.zeros(states.shape[0], 1, dtype=torch.int64, device=states.device), states, cache)
-        return [states, *pytree.tree_leaves([layer["encoder"] for layer in _past(cache, True)])]
+        return [states, *pytree.tree_leaves([layer["encoder"] for layer in past_of(cache, True)])]
 
 
-def _cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
+def new_cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
     """Returns a cache whose cross-attention takes further states, unlike that of a cache that is complete."""
     from transformers import DynamicCache, EncoderDecoderCache
 
@@ -113,7 +113,7 @@ def _cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
     return found
 
 
-def _past(cache: Any, keeps_source: bool) -> Past:
+def past_of(cache: Any, keeps_source: bool) -> Past:
     """Returns the tensors of a cache."""
     kinds = [
         [{"key": layer.keys, "value": layer.values} for layer in part.layers]
@@ -145,33 +145,50 @@ def encoder_decoder(model: Any, fields: Sequence[str], given: Given) -> list[Par
             id=MessageId.MODEL_SOURCE,
         )
     first = graph("encoder_model", Fields(encoder, (_STATES,), {}), *example_inputs(encoder, given))
+    merged = replace(merged_decoder(model, fields, first), forms=(_MERGED,))
+    past = merged.kwargs["past_key_values"]
+    cross = _with_cross(model, first, past) if "encoder" in past[0] else ()
+    return [replace(first, forms=(_MERGED, _TWO)), merged, *_two_decoders(merged), *cross]
+
+
+def merged_decoder(model: Any, fields: Sequence[str], first: Part) -> Part:
+    """Returns the decoder for all tokens.
+
+    Args:
+        model: has the config of a decoder, and a forward that takes its tokens and the states of an encoder.
+        fields: its outputs before those of the cache.
+        first: the encoder, whose only output is its states.
+    """
     with torch.no_grad():
         states = first.module(**first.kwargs)[_STATES]
         past = _example_past(model, states)
     source = {1: "source"} if any(len(dims) > 1 for dims in first.dynamic_shapes.values()) else {}
-    ids = torch.randint(model.config.get_text_config(decoder=True).vocab_size, (states.shape[0], _SEQUENCE))
+    ids = _tokens(model, len(states), _SEQUENCE)
     kwargs = {"input_ids": ids, "encoder_hidden_states": states, "past_key_values": past}
     shapes: dict[str, Any] = {
-        "input_ids": {0: "batch", 1: "sequence"},
+        "input_ids": {0: "batch" if len(ids) == len(states) else "rows", 1: "sequence"},
         "encoder_hidden_states": {0: "batch", **source},
         "past_key_values": pytree.tree_map_with_path(_dims, past),
     }
     if {"input_ids", "attention_mask"} <= set(first.kwargs):
         kwargs["encoder_attention_mask"] = first.kwargs["attention_mask"]
         shapes["encoder_attention_mask"] = {0: "batch", **source}
-    kinds = _KINDS if "encoder" in past[0] else ()
-    module = _Decoder(model, states.shape[-1], kinds).eval()
-    merged = Part("decoder_model_merged", module, kwargs, shapes, (*fields, *_present(past)), (_MERGED,))
-    first = replace(first, forms=(_MERGED, _TWO))
-    return [first, merged, *_two_decoders(merged, source), *(_with_cross(model, first, past) if kinds else ())]
+    module = _Decoder(model, states.shape[-1], _KINDS if "encoder" in past[0] else ()).eval()
+    return Part("decoder_model_merged", module, kwargs, shapes, (*fields, *present_names(past)))
 
 
-def _present(past: Past) -> list[str]:
+def _tokens(model: Any, batch: int, length: int) -> Tensor:
+    """Returns tokens of a decoder, which has a row for each codebook of an item if its config has codebooks."""
+    config = model.config.get_text_config(decoder=True)
+    return torch.randint(config.vocab_size, (batch * getattr(config, "num_codebooks", 1), length))
+
+
+def present_names(past: Past) -> list[str]:
     """Returns the names of the tensors of the new cache."""
     return [name.replace("past_key_values", "present") for name in input_names({"past_key_values": past})]
 
 
-def _two_decoders(merged: Part, source: dict[int, str]) -> list[Part]:
+def _two_decoders(merged: Part) -> list[Part]:
     """Returns the decoder of the first tokens, and that of later ones, in whose past are all states of the encoder."""
     whole: Any = merged.module
     later = _Decoder(whole.model, whole.size, ("decoder",) if whole.kinds else ()).eval()
@@ -184,7 +201,7 @@ def _two_decoders(merged: Part, source: dict[int, str]) -> list[Part]:
         forms=(_TWO,),
     )
     if whole.kinds:
-        states, _ = kwargs.pop("encoder_hidden_states"), shapes.pop("encoder_hidden_states")
+        states, source = kwargs.pop("encoder_hidden_states"), shapes.pop("encoder_hidden_states")
         with torch.no_grad():
             past = _example_past(whole.model, states, whole=True)
         kwargs["past_key_values"] = past
@@ -196,7 +213,7 @@ def _two_decoders(merged: Part, source: dict[int, str]) -> list[Part]:
 def _with_cross(model: Any, first: Part, past: Past) -> Iterator[Part]:
     """Yields the encoder that computes the keys and values of its states too, for a decoder that takes them."""
     module = _EncoderWithCross(model, model.get_encoder()).eval()
-    outputs = (_STATES, *(name for name in _present(past) if ".encoder." in name))
+    outputs = (_STATES, *(name for name in present_names(past) if ".encoder." in name))
     yield replace(first, name="encoder_with_cross", module=module, outputs=outputs, forms=(_CROSS,))
 
 
@@ -209,7 +226,7 @@ def _dims(path: Sequence[Any], _: Tensor, source: dict[int, str] | None = None) 
     """
     is_source = any(getattr(entry, "key", None) == "encoder" for entry in path)
     if is_source and source is not None:
-        return {0: "batch", **({2: source[1]} if source else {})}
+        return {0: "batch", **({2: source[1]} if 1 in source else {})}
     return {0: "batch", 2: "past_source" if is_source else "past"}
 
 
@@ -219,10 +236,10 @@ def _example_past(model: Any, states: Tensor, *, whole: bool = False) -> Past:
     Raises:
         ArgumentError: the model has no cache of two parts, or its decoder does not read the encoder's states.
     """
-    cache, decoder = _cache(), getattr(model.config, "decoder", None)
+    cache, decoder = new_cache(), getattr(model.config, "decoder", None)
     keeps_source = decoder is None or hasattr(decoder, "decoder_layers")
     with running(model, "an EncoderDecoderCache"):
-        ids = torch.zeros(states.shape[0], _PAST, dtype=torch.int64)
+        ids = _tokens(model, len(states), _PAST)
         _run(model, ids, states if whole else states[:, :_PAST_SOURCE].contiguous(), cache)
     if not cache.cross_attention_cache.layers:
         raise ArgumentError(
@@ -230,4 +247,4 @@ def _example_past(model: Any, states: Tensor, *, whole: bool = False) -> Past:
             "add_cross_attention=True.",
             id=MessageId.MODEL_SOURCE,
         )
-    return _past(cache, keeps_source)
+    return past_of(cache, keeps_source)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import check_flag, did_you_mean, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import progress_of_part
 from fx_onnx.core.torch_private import pytree
@@ -28,6 +29,8 @@ from fx_onnx.translation.translate import PRODUCER
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from fx_onnx.program.onnx_program import ONNXProgram
 
 __all__ = ["ExportedFile", "export_pretrained"]
 
@@ -95,7 +98,8 @@ def export_pretrained(
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
-        verify: compares the results of each part with the module's before the folder gets its name.
+        verify: compares the results of each part with the module's before the folder gets its name. A part that draws
+            random numbers is not compared, which a warning tells.
         processor: the tokenizer, image processor, feature extractor or processor of the model; None takes that of the
             source. It makes the example inputs, and its files are written if the source is no folder.
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
@@ -251,11 +255,7 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         target=form.target,
         opset_version=form.opset_version or row.opset_version,
     )
-    difference = None
-    if form.verify:
-        found = program.verify(rtol=converted.rtol)
-        found.check()
-        difference = max((float(each.max_abs) for each in found.outputs), default=0.0)
+    difference = _verified(program, part.name, converted.rtol) if form.verify else None
     make_optional(program.model, part)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     for adapter in form.adapters:
@@ -270,6 +270,16 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     return ExportedFile(
         file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
     )
+
+
+def _verified(program: ONNXProgram, name: str, rtol: float | None) -> float | None:
+    """Returns the largest difference from the module's results; None, with a warning, if they are random."""
+    found = program.verify(rtol=rtol)
+    if found.cause is not None and found.cause.kind == "random":
+        warn(f"{name} draws random numbers, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)
+        return None
+    found.check()
+    return max((float(each.max_abs) for each in found.outputs), default=0.0)
 
 
 def _write_speech_config(source: Source, folder: Path) -> None:

@@ -58,6 +58,7 @@ _PAIR = ("encoder_model", "decoder_model_merged")
 _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
     *("vision_encoder", "embed_tokens", "prompt_encoder_mask_decoder"),
+    *("text_encoder", "encodec_decode", "decoder_postnet_and_vocoder"),
 )
 _OF_PIPELINES = (
     *("text_encoder", "text_encoder_2", "text_encoder_3"),

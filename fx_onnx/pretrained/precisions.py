@@ -120,7 +120,7 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
         found.__class__ = _limited(type(found))
     if row.config is not None:
         kept += _quantize(found, row, precision, called)
-    distance = _distance(partial(found, **copy.deepcopy(dict(kwargs))), expected)
+    distance = _distance(lambda: _run(found, kwargs)[0], expected)
     if distance == float("inf"):
         raise ArgumentError(
             f"The precision {precision} does not fit the model, because its results on the example inputs are not "
@@ -132,14 +132,19 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
 
 
 def _run(module: nn.Module, kwargs: Mapping[str, Any]) -> tuple[Any, set[str]]:
-    """Returns the results of a module, and the names of the modules in it whose forward ran."""
+    """Returns the results of a module, and the names of the modules in it whose forward ran.
+
+    A module that draws random numbers draws the same in each precision.
+    """
     called = set[str]()
     hooks = [
         each.register_forward_pre_hook(lambda _, __, name=name: called.add(name))
         for name, each in module.named_modules()
     ]
     try:
-        return module(**copy.deepcopy(dict(kwargs))), called
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return module(**copy.deepcopy(dict(kwargs))), called
     finally:
         for hook in hooks:
             hook.remove()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,15 +45,16 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     Raises:
         ArgumentError: there is no model, or transformers has none for the task.
     """
-    own = () if processor is None else (processor,)
+    own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
         own = own or tuple(each for name in names if (each := getattr(source, name, None)) is not None)
-        source = source.model
+        source, vocoder = source.model, getattr(source, "vocoder", None)
     if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
         return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
-        return Source(source.eval(), *find_row(source.config, task, type(source).__name__), None, own)
+        name, row = find_row(source.config, task, type(source).__name__)
+        return Source(source.eval(), name, _with_vocoder(row, vocoder), None, own)
     check_path("source", source)
     folder = Path(source)
     if (folder / "model_index.json").is_file():
@@ -60,7 +62,14 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     config = load_config(folder, trust_remote_code=trust_remote_code)
     name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
     model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
+    if row.auto == "AutoModelForTextToSpectrogram" and (folder / "vocoder").is_dir():
+        row = _with_vocoder(row, load_model(folder / "vocoder", None, "SpeechT5HifiGan"))
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _with_vocoder(row: Task, vocoder: Any) -> Task:
+    """Returns the row of a model that computes spectrograms, of which a vocoder makes sounds."""
+    return row if vocoder is None else replace(row, parts=partial(row.parts, vocoder=vocoder.eval()))
 
 
 def _pipeline(pipeline: Any, task: str | None, folder: Path | None) -> Source:

@@ -6,15 +6,16 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.diffusion import diffusion
 from fx_onnx.pretrained.encoder_decoder import encoder_decoder
 from fx_onnx.pretrained.mask_generation import mask_generation
-from fx_onnx.pretrained.parts import Given, Part, decoder, half, multiple_choice, one_graph
+from fx_onnx.pretrained.music import music
+from fx_onnx.pretrained.parts import Part, decoder, half, multiple_choice, one_graph
+from fx_onnx.pretrained.speech import speech
 from fx_onnx.pretrained.vision_language import image_text_to_text
 
 __all__ = ["PIPELINE", "TASKS", "Task", "rows_of"]
@@ -27,13 +28,13 @@ class Task:
     Attributes:
         auto: the class of transformers that builds the model of a config.
         outputs: the fields of the model's result that are outputs of the graph.
-        parts: returns the parts of a model, from the outputs and the inputs that are given.
+        parts: returns the parts of a model, from the outputs and the inputs (``Given``) that are given.
         method: a method without which the row does not fit a model.
     """
 
     auto: str
     outputs: tuple[str, ...]
-    parts: Callable[[Any, Sequence[str], Given], list[Part]] = one_graph
+    parts: Callable[..., list[Part]] = one_graph
     method: str = ""
 
 
@@ -77,7 +78,11 @@ _OWN: dict[str, tuple[Task, ...]] = {
     "question-answering": (Task("AutoModelForQuestionAnswering", _ANSWER),),
     "text-classification": (Task("AutoModelForSequenceClassification", _LOGITS),),
     "text-generation": (Task("AutoModelForCausalLM", _LOGITS, decoder),),
-    "text-to-audio": (Task("AutoModelForTextToWaveform", ("waveform",)),),
+    "text-to-audio": (
+        Task("AutoModelForTextToSpectrogram", ("prob", "output_sequence_out", "spectrum"), speech, "generate_speech"),
+        Task("AutoModelForTextToWaveform", _LOGITS, music, "get_unconditional_inputs"),
+        Task("AutoModelForTextToWaveform", ("waveform",)),
+    ),
     "time-series": (Task("AutoModelForTimeSeriesPrediction", ("prediction_outputs",)),),
     "token-classification": (Task("AutoModelForTokenClassification", _LOGITS),),
     "video-classification": (Task("AutoModelForVideoClassification", _LOGITS),),

@@ -30,6 +30,7 @@ def test_a_layout_is_a_folder_with_a_summary(tmp_path: Path) -> None:
         (["hf:in", "--with-past"], "--with-past does not go with --layout"),
         (["a.pt2"], "write the source as hf:FOLDER"),
         (["hf:in", "-o", "out"], "There is no folder in"),
+        (["hf:"], "The source hf: names no folder"),
     ],
 )
 def test_what_does_not_go_with_a_layout_is_refused(given: list[str], message: str, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import transformers
 from transformers import BertConfig, LlamaConfig, ViTConfig
 
 import fx_onnx
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.export_pretrained import export_pretrained
+from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.pretrained.export_pretrained import _verified, export_pretrained
 
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 _CASES = {
@@ -134,3 +134,17 @@ def test_a_model_without_a_layer_for_the_precision_is_refused(tmp_path: Path) ->
     model = transformers.ResNetForImageClassification(config)
     with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
         export_pretrained(model, tmp_path / "out", precision="q4")
+
+
+class Noise(torch.nn.Module):
+    """Adds random numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Keeps the shape."""
+        return x + torch.rand_like(x)
+
+
+def test_random_results_are_not_compared() -> None:
+    program = fx_onnx.export(Noise().eval(), (torch.ones(9),))
+    with pytest.warns(OnnxExporterWarning, match="noise draws random numbers, so its results were not compared with"):
+        assert _verified(program, "noise", None) is None

@@ -178,3 +178,8 @@ def test_a_layer_that_is_not_called_keeps_its_weight() -> None:
     pytest.importorskip("torchao")
     found = convert(Shared().eval(), kwargs(), "int8")
     assert found.kept == ("first",) and type(found.module.get_submodule("last").weight) is not nn.Parameter
+
+
+def test_the_distance_of_a_module_that_draws_random_numbers_is_of_the_same_numbers() -> None:
+    net = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)).train()
+    assert convert(net, {"input": torch.randn(2, 64)}, "int8").distance < 0.05
