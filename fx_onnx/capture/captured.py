@@ -40,9 +40,8 @@ class Captured:
 
     @property
     def truncates_sizes(self) -> bool:
-        """Whether the model makes a Python integer of an expression itself, as in ``int(0.7 * n)``."""
-        own = (each for each in self.facts.conditions if each.is_own and each.converts)
-        return any("int(" in self.facts.text(each) for each in own)
+        """Whether the program is restricted, and the model calls ``int`` with an expression of sizes."""
+        return self.restrictions > 0 and self.facts.truncated
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

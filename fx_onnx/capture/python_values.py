@@ -123,9 +123,10 @@ def _leaves(value: Any, seen: set[int], path: tuple[Any, ...]) -> Iterator[tuple
 def _items(value: Any, seen: set[int]) -> Iterable[tuple[Any, Any]]:
     """Returns what a container or an object of the user's holds, or what changes with each step of an iterator."""
     if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, (list, tuple, deque, set)):
-        return [(item, item) for item in value] if isinstance(value, set) else enumerate(list(value))
+        return list(dict.items(value))  # those of a class of the user's may raise or change something
+    if (kind := next((each for each in (list, tuple, deque, set) if isinstance(value, each)), None)) is not None:
+        items = list(kind.__iter__(value))
+        return zip(items, items, strict=True) if kind is set else enumerate(items)
     if hasattr(type(value), "__next__"):
         variables = getattr(getattr(value, "gi_frame", None), "f_locals", {})
         numbers = {key: item for key, item in variables.items() if isinstance(item, _NUMBERS)}

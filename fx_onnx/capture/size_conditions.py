@@ -34,7 +34,7 @@ from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_condi
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import assume_sizes_from_2, check_conditions, forget_guard
+from fx_onnx.core.guard_private import assume_sizes_from_2, check_conditions, forget_guard, guard_origin
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import resized
@@ -122,6 +122,12 @@ class SizeFacts:
         dim = self.inputs[number].dim(axis)
         equations = (each for each in self.conditions if isinstance(each.expression, sympy.Eq))
         return isinstance(dim, int) or any(each.symbols == (dim,) for each in equations)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model itself calls ``int`` with an expression of sizes, as in ``int(0.7 * n)``."""
+        origins = map(guard_origin, getattr(self._shape_env, "guards", ()))
+        return any(each.truncates and each.call is None for each in origins)
 
     # --- guards -------------------------------------------------------------------------------------------------------
 

@@ -105,6 +105,7 @@ class GuardOrigin(NamedTuple):
         frame: the innermost line of the user's or a library's code; None if there is none.
         raises: whether torch raises an exception where the guard is false.
         converts: whether a Python number was needed, so that the number of the example is a constant.
+        truncates: whether the code calls ``int``, whose result strict mode keeps symbolic.
         is_layout: whether torch asks for the memory layout of a result, which changes no value.
         call: the function of torch that was called, its arguments and keyword arguments; None if there is none.
     """
@@ -112,6 +113,7 @@ class GuardOrigin(NamedTuple):
     frame: traceback.FrameSummary | None = None
     raises: bool = False
     converts: bool = False
+    truncates: bool = False
     is_layout: bool = False
     call: Any = None
 

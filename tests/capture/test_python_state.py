@@ -424,6 +424,17 @@ def test_a_buffer_of_packed_floats() -> None:
         fx_onnx.export(model, (torch.ones(1, 2),))
 
 
+class Endless(tuple[int, ...]):
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_a_container_whose_length_raises() -> None:
+    model = Sizes()
+    model.numbers = Endless([1, 2])  # type: ignore[assignment]
+    assert not fx_onnx.export(model.eval(), (torch.ones(2, 3),)).findings
+
+
 class Replaced(nn.Module):
     def __init__(self, uses: bool) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ PATCHES = (
 
 def _origin() -> GuardOrigin:
     """Returns the origin of a guard, from the frames inside of the call of torch.export."""
-    raises = converts = False
+    raises = converts = truncates = False
     call, user, asking = None, None, None
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code is not _EXPORT and user is None:
@@ -62,8 +62,9 @@ def _origin() -> GuardOrigin:
             user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)
         raises |= name == _RAISING
         converts |= name in _CONVERTING
+        truncates |= name == "__int__"
         if name == _CALLING and "func" in frame.f_locals:
             call = tuple(frame.f_locals.get(each) for each in ("func", "args", "kwargs"))
         frame = frame.f_back
     traced = (each for each in reversed(traced_frames()) if not is_internal(each.filename))  # in strict mode
-    return GuardOrigin(user or next(traced, None), raises, converts, asking in layout_questions(), call)
+    return GuardOrigin(user or next(traced, None), raises, converts, truncates, asking in layout_questions(), call)
