@@ -65,7 +65,8 @@ def small_config(
     for name, value in vars(default).items():
         if isinstance(value, PreTrainedConfig):
             nested = overrides.pop(name, None)
-            kwargs[name] = nested if isinstance(nested, PreTrainedConfig) else small_config(value, nested, keep_width, layers)
+            is_given = isinstance(nested, PreTrainedConfig)
+            kwargs[name] = nested if is_given else small_config(value, nested, keep_width, layers)
         elif (size := _size(name, value, keep_width, layers)) is not None:
             kwargs[name] = size
         elif name in _ROLES:
