@@ -10,6 +10,7 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -322,21 +323,20 @@ def _case(name: str) -> Job:
 
 
 def _family(name: str) -> Job:
-    family = next(each for each in FAMILIES if each.name == name)
+    family = replace(next(each for each in FAMILIES if each.name == name), layers=1)
     module = family.build()
     inputs = family.examples(module)[0]
     return Job(module, (), inputs, family.dynamic_shapes(inputs))
 
 
 def _generating(name: str, **options: Any) -> Job:
-    module = decoder(name)
+    module = decoder(name, layers=1)
     return Job(module, **text_generation_arguments(module, **options))
 
 
 MODELS: dict[str, Callable[[], Job]] = {
-    **{name: functools.partial(_case, name) for name in ("unet_bilinear", "bert", "gpt2", "llama", "t5")},
-    "whisper_encoder": lambda: _case("whisper_encoder"),
-    "whisper": lambda: _family("whisper"),
+    **{name: functools.partial(_case, name) for name in ("unet_bilinear", "whisper_encoder")},
+    **{name: functools.partial(_family, name) for name in ("bert", "gpt2", "llama", "t5", "whisper")},
     "llama with a cache": lambda: _generating("llama"),
     "llama with a static cache": lambda: _generating("llama", cache="static", max_length=16),
     "gpt2 with a cache": lambda: _generating("gpt2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,14 @@ def lengths(cache: Any) -> list[int]:
 
 
 def test_one_program_prefills_and_decodes() -> None:
-    model = decoder("llama")
+    model = decoder("llama", layers=1)
     program = fx_onnx.export(model, **text_generation_arguments(model, full_cache=True))
     assert [str(value.shape) for value in program.model.graph.inputs][:4] == [
         "[batch,sequence]", "[batch,total]", "[batch,sequence]", "[batch,2,past,8]",
     ]  # fmt: skip
     assert program.findings == []  # the mask has past + sequence columns by definition
     cache, ids = transformers.DynamicCache(), torch.randint(3, 99, (1, 7))
-    for layer in range(2):
-        cache.update(torch.zeros(1, 2, 0, 8), torch.zeros(1, 2, 0, 8), layer)
+    cache.update(torch.zeros(1, 2, 0, 8), torch.zeros(1, 2, 0, 8), 0)
     for start, end in ((0, 5), (5, 6), (6, 7)):
         tokens, positions = ids[:, start:end], torch.arange(start, end)[None]
         mask = torch.ones(1, end, dtype=torch.int64)
@@ -42,7 +42,7 @@ def test_one_program_prefills_and_decodes() -> None:
 
 
 def test_without_padding_the_positions_follow_from_the_past() -> None:
-    model = decoder("llama")
+    model = decoder("llama", layers=1)
     arguments = text_generation_arguments(model, padding=False)
     assert list(arguments["kwargs"]) == list(arguments["dynamic_shapes"]) == ["input_ids", "past_key_values"]
     cache, ids = arguments["kwargs"]["past_key_values"], torch.randint(3, 99, (2, 4))
@@ -138,12 +138,18 @@ class Steps:
         return torch.from_numpy(self.binding.get_outputs()[-1].numpy())
 
 
+@functools.cache
+def with_static_cache(family: str, opset: int) -> tuple[Any, fx_onnx.ONNXProgram]:
+    """Returns a decoder and its program, whose static cache has 16 places."""
+    model = decoder(family, **({"sliding_window": 4} if family == "gemma2" else {}))
+    arguments = text_generation_arguments(model, cache="static", max_length=16)
+    return model, fx_onnx.export(model, **arguments, opset_version=opset)
+
+
 @pytest.mark.parametrize(("family", "opset"), [("llama", 20), ("llama", 24), ("gemma2", 24)])
 def test_static_cache_in_place(family: str, opset: int) -> None:
     """One buffer serves past and present, for one prompt, and for two that are padded on the left or on the right."""
-    model = decoder(family, **({"sliding_window": 4} if family == "gemma2" else {}))
-    arguments = text_generation_arguments(model, cache="static", max_length=16)
-    program = fx_onnx.export(model, **arguments, opset_version=opset)
+    model, program = with_static_cache(family, opset)
     operators = {node.op_type for node in program.model.graph}
     assert ("TensorScatter" in operators) == (opset == 24)
     assert [value.name for value in program.model.graph.outputs[:4]] == [
@@ -167,19 +173,18 @@ def test_static_cache_in_place(family: str, opset: int) -> None:
 
 def test_static_caches_are_full_at_max_length() -> None:
     """The mask may have as many tokens as the cache, and one more token is an error."""
-    model = decoder("llama")
-    program = fx_onnx.export(model, **text_generation_arguments(model, cache="static", max_length=12), opset_version=24)
-    ids, steps = torch.randint(3, 99, (1, 13)), Steps(program, 1)
-    mask, positions = torch.ones(1, 13, dtype=torch.int64), torch.arange(13)[None]
-    for start in range(12):
+    model, program = with_static_cache("llama", 24)
+    ids, steps = torch.randint(3, 99, (1, 17)), Steps(program, 1)
+    mask, positions = torch.ones(1, 17, dtype=torch.int64), torch.arange(17)[None]
+    for start in range(16):
         found = steps(
             input_ids=ids[:, start : start + 1],
             attention_mask=mask[:, : start + 1],
             position_ids=positions[:, start : start + 1],
         )
-    torch.testing.assert_close(found, model(input_ids=ids[:, :12]).logits[:, -1:], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(found, model(input_ids=ids[:, :16]).logits[:, -1:], rtol=1e-3, atol=1e-4)
     with pytest.raises(Exception, match="TensorScatter"):
-        steps(input_ids=ids[:, 12:], attention_mask=mask, position_ids=positions[:, 12:])
+        steps(input_ids=ids[:, 16:], attention_mask=mask, position_ids=positions[:, 16:])
 
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": 0, "eos_token_id": None}
@@ -189,7 +194,7 @@ HYBRID = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "in
 @pytest.mark.parametrize(
     "config",
     [
-        transformers.MambaConfig(**SMALL, state_size=4),
+        transformers.MambaConfig(**{**SMALL, "num_hidden_layers": 1}, state_size=4),
         transformers.Qwen3NextConfig(
             **SMALL, **HYBRID, layer_types=["linear_attention", "full_attention"], num_experts=4, num_experts_per_tok=2,
             moe_intermediate_size=16, shared_expert_intermediate_size=16, linear_num_value_heads=4,

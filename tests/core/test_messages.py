@@ -99,7 +99,14 @@ def test_the_page_explains_each_id_in_order() -> None:
     sections = re.split(r"^### (FX\d{4})\n", page, flags=re.MULTILINE)[1:]
     assert sections[::2] == sorted(id.value for id in MessageId)
     for id, text in zip(sections[::2], sections[1::2], strict=True):
-        assert re.findall(r"^- \*\*(.+?)\*\*:", text, re.MULTILINE) == ["Cause", "What to do", "Example"], id
+        assert re.findall(r"^- \*\*(.+?)\*\*: \S", text, re.MULTILINE) == ["Cause", "What to do", "Example"], id
+
+
+@pytest.mark.parametrize("folder", ["fx_onnx", "decompositions", "docs", "benchmarks"])
+def test_each_id_that_is_written_exists(folder: str) -> None:
+    files = [path for suffix in ("py", "md", "js", "html") for path in (ROOT / folder).rglob(f"*.{suffix}")]
+    found = {id: path.name for path in files for id in re.findall(r"\bFX1\d{3}\b", path.read_text(encoding="utf-8"))}
+    assert files and {id: name for id, name in found.items() if id not in set(MessageId)} == {}
 
 
 def test_the_id_is_at_the_end_of_the_first_line() -> None:

@@ -12,12 +12,12 @@ from torch import nn
 
 
 class Decoder(nn.Module):
-    """A transformer with a branch, which torch traces twice, and with data-dependent sizes."""
+    """A transformer's layer with a branch, which torch traces twice, and with data-dependent sizes."""
 
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(10, 16)
-        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 1)
         self.lstm = nn.LSTM(16, 16)
 
     def forward(self, ids):

@@ -1,10 +1,11 @@
-"""A sample of torchvision's models, and tiny detectors; `benchmarks/vision.py` runs all models."""
+"""A sample of torchvision's models without repeated layers, and tiny detectors; `benchmarks/vision.py` runs all."""
 
 from __future__ import annotations
 
 import copy
 import warnings
 from collections import OrderedDict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from tests.compare import assert_close
-from tests.models.vision import VISION, VisionModel, picture
+from tests.models.vision import VISION, VisionModel, picture, remove_repeated_layers
 from tests.torchvision_cpu import torchvision
 
 detection = torchvision.models.detection
@@ -22,7 +23,7 @@ SAMPLE = {"shufflenet_v2_x0_5", "lraspp_mobilenet_v3_large", "vit_b_32"}
 @pytest.mark.parametrize("model", [each for each in VISION if each.name in SAMPLE], ids=lambda each: each.name)
 def test_model(model: VisionModel) -> None:
     """Exports the model with inputs of one size and compares it with eager at two sizes, or for two images."""
-    module = model.build()
+    module = replace(model, is_shallow=True).build()
     examples = model.examples(module)
     shapes = model.dynamic_shapes(examples[0])
     program = fx_onnx.export(module, (), kwargs=copy.deepcopy(examples[0]), dynamic_shapes=shapes)
@@ -63,13 +64,16 @@ def tiny_detector(kind: str) -> nn.Module:
     if kind == "mask":
         module = detection.MaskRCNN(TinyPyramid(), 3, mask_roi_pool=fine_pooler, **sizes, **parts, **limits)
     elif kind == "keypoint":
+        head = detection.keypoint_rcnn.KeypointRCNNHeads(8, (16,))
+        points = {"keypoint_head": head, "keypoint_predictor": detection.keypoint_rcnn.KeypointRCNNPredictor(16, 4)}
         module = detection.KeypointRCNN(
-            TinyPyramid(), 2, num_keypoints=4, keypoint_roi_pool=fine_pooler, **sizes, **parts, **limits
+            TinyPyramid(), 2, keypoint_roi_pool=fine_pooler, **points, **sizes, **parts, **limits
         )
     else:
         module = detection.RetinaNet(
             TinyPyramid(), 3, anchor_generator=anchors, detections_per_img=6, score_thresh=0.3, **sizes
         )
+    remove_repeated_layers(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if parameter.dim() > 1:

@@ -16,7 +16,7 @@ import fx_onnx
 from fx_onnx.integrations.transformers_backend import FORMAT, FxOnnxConfig
 from tests.models.families import FAMILIES
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99}
 
 
 def _llama() -> tuple[Any, dict[str, torch.Tensor]]:

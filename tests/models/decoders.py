@@ -1,5 +1,6 @@
 """Small decoders of transformers with random weights, and a tokenizer that is trained on a few lines."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,15 @@ VOCABULARY = 320
 BOS, END, PADDING = 1, 2, 0
 
 
-def decoder(model_type: str, **overrides: Any) -> Any:
-    """Returns a decoder in eval mode; its greedy texts do not repeat one token, and contain no END at random."""
+def decoder(model_type: str, layers: int = 2, **overrides: Any) -> Any:
+    """Returns a decoder in eval mode; its greedy texts do not repeat one token, and contain no END at random.
+
+    It has more layers where the config has more kinds of layers.
+    """
     from tests.models.families import FAMILIES, Family
 
     family = next((each for each in FAMILIES if each.model_type == model_type), Family(model_type, "decoder"))
-    config = family.config()
+    config = replace(family, layers=layers).config()
     sizes = {"vocab_size": VOCABULARY, "max_position_embeddings": 256}
     values = {"bos_token_id": BOS, "eos_token_id": END, "pad_token_id": PADDING, **sizes, **overrides}
     for name, value in values.items():

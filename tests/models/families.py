@@ -30,6 +30,7 @@ class Family:
         auto: the class that builds it, if it is not the class of its kind.
         keep_width: reduce only the numbers of layers and experts and the vocabulary.
         image_tokens: the number of tokens for an image.
+        layers: the number of layers of each tower; more where the config has more kinds of layers.
         blocked: why torch.export cannot capture the model, so that no exporter can.
     """
 
@@ -42,6 +43,7 @@ class Family:
     auto: str = ""
     keep_width: bool = False
     image_tokens: int = 4
+    layers: int = 2
     blocked: str = ""
 
     @property
@@ -51,7 +53,7 @@ class Family:
 
     def config(self) -> PreTrainedConfig:
         """Returns the small config."""
-        return small_config(CONFIG_MAPPING[self.model_type](), self.overrides, self.keep_width)
+        return small_config(CONFIG_MAPPING[self.model_type](), self.overrides, self.keep_width, self.layers)
 
     def build(self) -> nn.Module:
         """Returns the module in eval mode, with the same weights at every call.

@@ -29,7 +29,7 @@ _LAYERS = [
 ]  # fmt: skip
 # The same for the sizes that do not change the width of a layer.
 _COUNTS = {
-    2: f"{' '.join(_LAYERS)} num_experts_per_tok top_k moe_topk num_experts_per_token",
+    2: "num_experts_per_tok top_k moe_topk num_experts_per_token",
     4: "num_experts n_routed_experts num_local_experts moe_num_experts",
     8: "sliding_window",
     VOCABULARY: "vocab_size text_vocab_size",
@@ -47,7 +47,7 @@ _SMALL_WIDTHS, _SMALL_COUNTS = _by_name(_WIDTHS), _by_name(_COUNTS)
 
 
 def small_config(
-    default: PreTrainedConfig, overrides: dict[str, Any] | None = None, keep_width: bool = False
+    default: PreTrainedConfig, overrides: dict[str, Any] | None = None, keep_width: bool = False, layers: int = 2
 ) -> PreTrainedConfig:
     """Returns a config of the same class with small sizes.
 
@@ -56,22 +56,24 @@ def small_config(
         overrides: values by name, which win over the small ones; a dict for a nested config.
         keep_width: reduce only the numbers of layers and experts and the vocabulary, because some families have widths
             that depend on each other.
+        layers: the number of layers of each tower; more where the config has more kinds of layers.
     """
     overrides = dict(overrides or {})
     kwargs: dict[str, Any] = {}
     marker = VOCABULARY
-    layers = next((value for name in _LAYERS if type(value := getattr(default, name, None)) is int), None)
+    depth = next((value for name in _LAYERS if type(value := getattr(default, name, None)) is int), None)
     for name, value in vars(default).items():
         if isinstance(value, PreTrainedConfig):
             nested = overrides.pop(name, None)
-            kwargs[name] = nested if isinstance(nested, PreTrainedConfig) else small_config(value, nested, keep_width)
-        elif (size := _size(name, value, keep_width)) is not None:
+            is_given = isinstance(nested, PreTrainedConfig)
+            kwargs[name] = nested if is_given else small_config(value, nested, keep_width, layers)
+        elif (size := _size(name, value, keep_width, layers)) is not None:
             kwargs[name] = size
         elif name in _ROLES:
             kwargs[name] = value
-        elif isinstance(value, (list, tuple)) and value and len(value) == layers and _all(value, str):
+        elif isinstance(value, (list, tuple)) and value and len(value) == depth and _all(value, str):
             kinds = list(dict.fromkeys(value))
-            kwargs[name] = kinds + kinds[-1:] * (2 - len(kinds))  # one layer of each kind
+            kwargs[name] = kinds + kinds[-1:] * (layers - len(kinds))  # one layer of each kind
             kwargs.update({key: len(kwargs[name]) for key in _LAYERS if type(getattr(default, key, None)) is int})
         elif name.endswith(("_token_id", "_token_index")) and type(value) is int and value >= VOCABULARY:
             marker -= 1
@@ -79,13 +81,15 @@ def small_config(
     return type(default)(**{**kwargs, **overrides})
 
 
-def _size(name: str, value: Any, keep_width: bool) -> Any:
+def _size(name: str, value: Any, keep_width: bool, layers: int) -> Any:
+    if type(value) is int and name in _LAYERS:
+        return min(value, layers) if keep_width else layers
     if type(value) is int and name in _SMALL_COUNTS:
         return min(value, _SMALL_COUNTS[name]) if keep_width else _SMALL_COUNTS[name]
     if name == "depths" and isinstance(value, (list, tuple)):
         return [1] * len(value)
     if name.endswith("_indexes") and isinstance(value, (list, tuple)) and _all(value, int):
-        return type(value)(dict.fromkeys(min(index, 1) for index in value))  # an index of the remaining layers
+        return type(value)(dict.fromkeys(min(index, layers - 1) for index in value))  # an index of the remaining layers
     if keep_width:
         return None
     if type(value) is int and name in _SMALL_WIDTHS:

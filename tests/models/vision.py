@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class VisionModel:
         sizes: height and width of the images, after the number of frames for a video.
         shapes: the dynamic dims of its inputs.
         blocked: why torch.export cannot capture the model, so that no exporter can.
+        is_shallow: whether it has one layer of each run of equal layers.
     """
 
     name: str
@@ -44,11 +46,14 @@ class VisionModel:
     sizes: tuple[int, ...] = (64, 64)
     shapes: dict[int, str] = field(default_factory=lambda: BATCH)
     blocked: str = ""
+    is_shallow: bool = False
 
     def build(self) -> nn.Module:
         """Returns the module in eval mode, the same at every call, with statistics of batch norms as after training."""
         torch.manual_seed(0)
         module: nn.Module = models.get_model(self.name, weights=None, **self.options)
+        if self.is_shallow:
+            remove_repeated_layers(module)
         with torch.no_grad():
             if self.kind == "detection":
                 _spread_scores(module)
@@ -76,6 +81,14 @@ class VisionModel:
         if self.kind == "detection":
             return None
         return {name: self.shapes if isinstance(value, Tensor) else None for name, value in inputs.items()}
+
+
+def remove_repeated_layers(module: nn.Module) -> None:
+    """Removes the layers that read the result of an equal layer: they export as that one does."""
+    for part in [each for each in module.modules() if isinstance(each, (nn.Sequential, nn.ModuleDict))]:
+        for (_, before), (name, layer) in pairwise(list(part.named_children())):
+            if repr(layer) == repr(before):
+                delattr(part, name)
 
 
 def calibrate(module: nn.Module, run: Callable[[], Any]) -> None:

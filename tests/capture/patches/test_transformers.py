@@ -90,8 +90,8 @@ def test_the_recurrent_mask_of_one_token_is_skipped_as_in_the_model(dtype: torch
 
 
 def mistral() -> nn.Module:
-    """Returns a model in which all layers have a sliding window."""
-    return transformers.MistralForCausalLM(transformers.MistralConfig(**SIZES))
+    """Returns a model in which the only layer has a sliding window."""
+    return transformers.MistralForCausalLM(transformers.MistralConfig(**{**SIZES, "num_hidden_layers": 1}))
 
 
 def gemma2() -> nn.Module:
@@ -111,7 +111,7 @@ def test_one_program_within_and_beyond_the_window(make: object) -> None:
 
     def filled(past: int) -> DynamicCache:
         cache = DynamicCache(config=module.config)
-        for layer in range(2):
+        for layer in range(module.config.num_hidden_layers):
             cache.update(torch.randn(2, 2, past, 8), torch.randn(2, 2, past, 8), layer)
         return cache
 
