@@ -140,8 +140,7 @@ def fold_batch_norm(
         f.editor.initializer(new, f"{w.name}_folded"),
         f.editor.initializer(offset, f"{bias.name if bias is not None else f'{w.name}_bias'}_folded"),
     ]
-    attributes = {name: attr for name, attr in before.attributes.items() if name != "beta"}
-    return f.emit(before.op_type, inputs, attributes)[0]
+    return f.emit(before.op_type, inputs, before.attributes.data | {"beta": None})[0]
 
 
 def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scaling | None:
