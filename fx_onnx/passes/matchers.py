@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy.typing as npt
@@ -18,7 +18,6 @@ __all__ = [
     "Kinds",
     "attribute",
     "chain",
-    "commuted_inputs",
     "constant_array",
     "constant_integers",
     "constant_number",
@@ -104,13 +103,6 @@ def chain(
         found.append(node)
         value = node.inputs[0] if node.inputs else None
     return tuple(found)
-
-
-def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
-    """Yields the two operands of a binary node in both orders, to match a commutative operator."""
-    first, second = node.inputs
-    yield first, second
-    yield second, first
 
 
 def permutation_of(node: ir.Node | None) -> list[int] | None:
