@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_number, is_absorbable, producer_of
+from fx_onnx.passes.matchers import Kinds, constant_number, is_absorbable, kind_of
 
 __all__ = ["Match", "Matcher", "NodeStep", "Operators", "Pattern"]
 
@@ -71,6 +71,8 @@ Operators = tuple[tuple[str, str], ...]
 _Then = Callable[[Match], bool]
 """What follows a part that matches: the other parts, then what accepts the match. Returns whether it was accepted."""
 
+_Admits = Callable[[str | None], bool]
+
 _Step = Callable[[Any, Match], bool]
 """Matches a part to a value, or to a constant or an attribute, and continues."""
 
@@ -83,17 +85,16 @@ class Matcher(NamedTuple):
 
     Attributes:
         roots: the operators of the node.
-        producers: types of operators one of which produces an operand of each node that matches, with "" for values
-            that no node produces; None if the operands do not matter.
+        fits: returns whether a node whose operands have these kinds may match.
         step: the function.
     """
 
     roots: Operators
-    producers: frozenset[str] | None
+    fits: Callable[[Kinds], bool]
     step: NodeStep
 
 
-_CONSTANTS_OF = frozenset({"", "Constant"})
+_CONSTANTS = frozenset({"", "Constant"})
 
 _keys = itertools.count()
 
@@ -104,13 +105,10 @@ class Pattern(ABC):
     roots: Operators
     """The operators at which the pattern ends; empty if it matches other values only."""
 
-    is_constant: bool = False
-    """Whether it matches constants only."""
-
     @property
-    def producers(self) -> Operators:
-        """The operators one of which produces each value that matches; empty if other values match too."""
-        return self.roots
+    def admits(self) -> _Admits:
+        """Returns whether a value may match, by its kind."""
+        return frozenset([op_type for _, op_type in self.roots]).__contains__
 
     @abstractmethod
     def step(self, then: _Then) -> _Step:
@@ -150,7 +148,7 @@ _Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node
 
 
 def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
-    """Returns a check of an operand without cost: whether it is present, a constant, or a result of the right node."""
+    """Returns a check of an operand without cost: whether it is present, and of a kind that the pattern admits."""
     if _is_plain(pattern):
         holds = pattern.holds
         if pattern.name is None:
@@ -158,18 +156,8 @@ def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
         if pattern.optional:
             return None if holds is None else lambda value: value is None or holds(value)
         return lambda value: value is not None and (holds is None or holds(value))
-    if pattern.is_constant:
-        return _may_be_constant
-    if not pattern.producers:
-        return None
-    domains = _by_type(pattern.producers)
-    return lambda value: (
-        value is not None and (node := value.producer()) is not None and node.domain in domains.get(node.op_type, ())
-    )
-
-
-def _may_be_constant(value: ir.Value | None) -> bool:
-    return value is not None and (producer_of(value, "Constant") is not None or value.is_initializer())
+    admits = pattern.admits
+    return lambda value: admits(kind_of(value))
 
 
 def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
@@ -184,12 +172,6 @@ def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]],
         return True
 
     return may_match
-
-
-def _needed(patterns: Sequence[Pattern]) -> frozenset[str] | None:
-    """Returns the ``producers`` of a ``Matcher`` whose operands these patterns match: those of the most special one."""
-    kinds = [frozenset(op_type for _, op_type in each.producers) for each in patterns if each.producers]
-    return min(kinds, key=len) if kinds else _CONSTANTS_OF if any(each.is_constant for each in patterns) else None
 
 
 def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, then: _Then) -> _Operands:
@@ -240,8 +222,10 @@ class _ValuePart(Pattern):
     roots = ()
 
     @property
-    def is_constant(self) -> bool:  # type: ignore[override]
-        return self.read is not None and not self.optional
+    def admits(self) -> _Admits:
+        if self.read is not None:
+            return _CONSTANTS.union([None] if self.optional else ()).__contains__
+        return lambda kind: self.optional or (kind is None) == (self.name is None)
 
     def own_names(self) -> Sequence[str]:
         return () if self.name is None else (self.name,)
@@ -273,7 +257,7 @@ class _NumberPart(Pattern):
 
     number: float
     roots = ()
-    is_constant = True
+    admits = _CONSTANTS.__contains__
 
     def matches(self, number: float | None) -> bool:
         return number is not None and math.isclose(number, self.number, rel_tol=_PRECISION)
@@ -293,8 +277,9 @@ class _AlternativesPart(Pattern):
         return tuple(root for each in self.choices for root in each.roots)
 
     @property
-    def producers(self) -> Operators:
-        return self.roots if all(each.producers for each in self.choices) else ()
+    def admits(self) -> _Admits:
+        choices = [each.admits for each in self.choices]
+        return lambda kind: any(admits(kind) for admits in choices)
 
     def parts(self) -> Sequence[Pattern]:
         return self.choices
@@ -384,7 +369,14 @@ class _OperationPart(Pattern):
                     return True
             return False
 
-        return [Matcher(self.roots, _needed(self.operands), step)]
+        wanted = [each.admits for each in self.operands]
+
+        def fits(kinds: Kinds) -> bool:
+            kinds = (*kinds, *[None] * (count - len(kinds)))
+            orders = [(kind,) for kind in kinds] if anywhere else [kinds, kinds[::-1]] if commutative else [kinds]
+            return any(all(admits(kind) for admits, kind in zip(wanted, each, strict=False)) for each in orders)
+
+        return [Matcher(self.roots, fits, step)]
 
 
 def _bound_attributes(node: ir.Node, attributes: Sequence[tuple[str, Any]]) -> list[Any] | None:
@@ -438,8 +430,8 @@ class _ProductPart(Pattern):
     roots = (("", "Mul"), ("", "Div"))
 
     @property
-    def producers(self) -> Operators:
-        return self.roots if len(self.factors) > 1 else ()  # else the number may be 1
+    def admits(self) -> _Admits:
+        return super().admits if len(self.factors) > 1 else lambda kind: kind is not None  # the number may be 1
 
     def parts(self) -> Sequence[Pattern]:
         return self.factors
@@ -454,10 +446,13 @@ class _ProductPart(Pattern):
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
         step = self._step(then)
-        needed = _needed(self.factors)
-        producers = None if needed is None else needed.union(op_type for _, op_type in self.roots)
+        wanted, product = [each.admits for each in self.factors], {op_type for _, op_type in self.roots}
         is_scaled = len(self.factors) == 1
-        return [Matcher(self.roots, producers, lambda node, match: step(*_factors(None, node, is_scaled), match))]
+
+        def fits(kinds: Kinds) -> bool:
+            return not product.isdisjoint(kinds) or all(any(map(admits, kinds)) for admits in wanted)
+
+        return [Matcher(self.roots, fits, lambda node, match: step(*_factors(None, node, is_scaled), match))]
 
     def _step(self, then: _Then) -> Callable[[float, Sequence[ir.Value], Sequence[ir.Node], Match], bool]:
         wanted = None if isinstance(self.number, str) else _NumberPart(self.number)

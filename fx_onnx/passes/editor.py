@@ -139,7 +139,7 @@ class Editor:
         """
         if domain:
             self.model.graph.opset_imports.setdefault(domain, 1)
-        before = [x.producer() for x in node.inputs if x is not None]
+        before = [producer for x in node.inputs if x is not None and (producer := x.producer()) is not None]
         node.op_type, node.domain = op_type, domain
         node.resize_inputs(len(inputs))
         for index, value in enumerate(inputs):
@@ -198,7 +198,7 @@ class Editor:
             each = candidates.pop()
             if each is None or each.graph is None or any(map(is_read, each.outputs)):
                 continue
-            candidates += [x.producer() for x in each.inputs if x is not None]
+            candidates += [x.producer() for x in each.inputs if x is not None and x.producer() is not None]
             self.added_nodes -= 1
             for subgraph in subgraphs(each):
                 self.added_nodes -= sum(1 for _ in all_nodes(subgraph))

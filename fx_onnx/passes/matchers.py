@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy.typing as npt
@@ -15,19 +15,21 @@ from fx_onnx.core.weights import LazyWeight, Weight
 
 __all__ = [
     "MAX_CONSTANT_BYTES",
+    "Kinds",
     "attribute",
     "chain",
-    "commuted_inputs",
     "constant_array",
     "constant_integers",
     "constant_number",
     "dims",
     "has_dtype",
+    "initializer",
     "initializer_tensor",
     "is_absorbable",
     "is_read",
     "is_read_by",
     "is_value",
+    "kind_of",
     "permutation_of",
     "producer_of",
     "same_shape",
@@ -35,6 +37,9 @@ __all__ = [
     "single_use_producer",
 ]
 
+
+Kinds = tuple[str | None, ...]
+"""The kind of each operand of a node, as ``kind_of`` tells it."""
 
 # ---------------------------------------------------------------- nodes
 
@@ -49,6 +54,14 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Returns the node that produces the value if it is one of these operators of ONNX's default domain, else None."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type in op_types and not node.domain else None
+
+
+def kind_of(value: ir.Value | None) -> str | None:
+    """Returns the type of the operator that produces a value; "" if no node does, None for an absent operand."""
+    if value is None:
+        return None
+    node = value.producer()
+    return "" if node is None else node.op_type
 
 
 def single_use_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -92,13 +105,6 @@ def chain(
     return tuple(found)
 
 
-def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
-    """Yields the two operands of a binary node in both orders, to match a commutative operator."""
-    first, second = node.inputs
-    yield first, second
-    yield second, first
-
-
 def permutation_of(node: ir.Node | None) -> list[int] | None:
     """Returns the permutation of a Transpose, also the default one, which reverses the axes.
 
@@ -124,6 +130,11 @@ def is_value(x: Any) -> TypeGuard[ir.Value]:
 @functools.cache
 def _is_value(kind: type) -> bool:
     return issubclass(kind, ir.Value)
+
+
+def initializer(value: ir.Value | None) -> ir.Value | None:
+    """Returns the value if it is an initializer, else None."""
+    return value if value is not None and value.is_initializer() else None
 
 
 def initializer_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:

@@ -21,7 +21,13 @@ from fx_onnx.passes.cleanup.identities import (
     merge_casts,
 )
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions, EliminateDeadCode
-from fx_onnx.passes.cleanup.shapes import eliminate_index_grids, merge_reshapes, merge_transposes, split_selects
+from fx_onnx.passes.cleanup.shapes import (
+    eliminate_index_grids,
+    eliminate_trivial_moves,
+    merge_reshapes,
+    merge_transposes,
+    split_selects,
+)
 from fx_onnx.passes.fusion.attention_fusion import (
     fold_cache,
     fold_repeated_heads,
@@ -59,6 +65,7 @@ __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 PASSES: tuple[Pass, ...] = (
     EvaluateConstants(),
     eliminate_identities,
+    eliminate_trivial_moves,
     merge_casts,
     merge_reshapes,
     merge_transposes,

@@ -12,6 +12,7 @@
 ``2.0``                            a constant of one element that is this number within float32's precision
 ``number.n``                       any constant of one element, as a float
 ``integers.axes``, ``const.c``     any small constant of integers as a list; any small constant as an array
+``weight.w``                       an initializer: a constant or a weight, of any size
 ``Softmax(x, axis=-1)``            an attribute of this value, by default the newest schema's; ``axis=a`` binds it
 ``Cast(x, to=BOOL)``               an attribute that is this dtype, by its name in ``ir.DataType``
 ``Cast(x) | x``                    alternatives; ``None`` is an absent input
@@ -42,13 +43,13 @@ from fx_onnx.passes._pattern_parts import (
     _ProductPart,
     _ValuePart,
 )
-from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number
+from fx_onnx.passes.matchers import constant_array, constant_integers, constant_number, initializer
 
 __all__ = ["PatternError", "parse"]
 
 _BINARY = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _CONSTANTS: Mapping[str, Callable[[ir.Value | None], Any]] = {
-    "const": constant_array, "integers": constant_integers, "number": constant_number,
+    "const": constant_array, "integers": constant_integers, "number": constant_number, "weight": initializer,
 }  # fmt: skip
 
 

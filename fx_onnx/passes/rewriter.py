@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from fx_onnx.core.progress import report_progress
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import Kinds, kind_of
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 
 __all__ = ["LOGGER_NAME", "Attempt", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "has_reference", "walk"]
@@ -50,19 +51,11 @@ class Attempt(NamedTuple):
 
     Attributes:
         rewrite: rewrites a node if it can. Returns whether it changed anything.
-        producers: types of operators one of which must produce an operand of the node, with "" for values that no node
-            produces; None if the operands do not matter.
-        of_all: whether one of ``producers`` must produce each operand.
+        fits: returns whether it may rewrite a node whose operands have these kinds, so that the walk calls ``rewrite``.
     """
 
     rewrite: Callable[[ir.Node, Editor], bool]
-    producers: frozenset[str] | None = None
-    of_all: bool = False
-
-    def fits(self, kinds: frozenset[str]) -> bool:
-        """Returns whether it may rewrite a node whose operands are produced by operators of these types."""
-        wanted = self.producers
-        return wanted is None or (kinds <= wanted if self.of_all else not kinds.isdisjoint(wanted))
+    fits: Callable[[Kinds], bool] = lambda kinds: True
 
 
 class Rewrite(Pass):
@@ -70,9 +63,6 @@ class Rewrite(Pass):
 
     op_types: ClassVar[tuple[str, ...]] = ()
     """The operators of ONNX's default domain at which the pattern ends; ``rewrite`` is called for these nodes."""
-
-    producers: ClassVar[frozenset[str] | None] = None
-    """See ``Attempt``: ``rewrite`` is called only for nodes with such an operand."""
 
     since: int = 0
     """The first opset at which the pass applies. A fusion needs an opset that has the fused operator."""
@@ -86,7 +76,7 @@ class Rewrite(Pass):
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
         """Yields what the walk calls for the nodes of a root, in order, until one of them changes something."""
-        yield Attempt(self.rewrite, self.producers)
+        yield Attempt(self.rewrite)
 
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -165,7 +155,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
             if found is None or node.graph is None or (function and has_reference(node)):
                 continue
             nodes = editor.added_nodes
-            for name, rewrite in found[_producers(node)]:
+            for name, rewrite in found[tuple(map(kind_of, node.inputs))]:
                 if rewrite(node, editor):
                     modified = True
                     if changes is not None:
@@ -175,14 +165,14 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     return modified
 
 
-class _Attempts(dict[frozenset[str], list[tuple[str, Callable[[ir.Node, Editor], bool]]]]):
-    """The names and functions of the attempts that the nodes of an operator need, by what produces their operands."""
+class _Attempts(dict[Kinds, list[tuple[str, Callable[[ir.Node, Editor], bool]]]]):
+    """The names and functions of the attempts that the nodes of an operator need, by the kinds of their operands."""
 
     def __init__(self) -> None:
         super().__init__()
         self.all: list[tuple[str, Attempt]] = []
 
-    def __missing__(self, kinds: frozenset[str]) -> list[tuple[str, Callable[[ir.Node, Editor], bool]]]:
+    def __missing__(self, kinds: Kinds) -> list[tuple[str, Callable[[ir.Node, Editor], bool]]]:
         self[kinds] = found = [(name, each.rewrite) for name, each in self.all if each.fits(kinds)]
         return found
 
@@ -197,12 +187,6 @@ def _by_type(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[str, Mapping[
                 attempts = found.setdefault(op_type, {}).setdefault(domain, _Attempts())
                 attempts.all.extend((each.name, attempt) for attempt in each.attempts((domain, op_type)))
     return found
-
-
-def _producers(node: ir.Node) -> frozenset[str]:
-    """Returns the types of the operators that produce the operands, with "" for values that no node produces."""
-    producers = [value.producer() for value in node.inputs if value is not None]
-    return frozenset(["" if each is None else each.op_type for each in producers])
 
 
 def _neighbourhood(node: ir.Node) -> list[ir.Node]:

@@ -42,7 +42,7 @@ class Rule(Rewrite):
         *,
         since: int,
         until: int | None,
-        where: Mapping[str, Callable[[Value], bool]],
+        where: Mapping[str, Callable[[Any], bool]],
     ) -> None:
         super().__init__()
         self.name = function.__name__
@@ -99,7 +99,7 @@ class Rule(Rewrite):
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
         """Yields what rewrites the nodes that each pattern matches."""
-        return [Attempt(_start(each.step), each.producers) for each in self._matchers[root]]
+        return [Attempt(_start(each.step, self._where.get("node")), each.fits) for each in self._matchers[root]]
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
@@ -125,8 +125,10 @@ class Rule(Rewrite):
         return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
 
 
-def _start(step: NodeStep) -> Callable[[ir.Node, Editor], bool]:
-    return lambda node, editor: step(node, Match(node, editor))
+def _start(step: NodeStep, holds: Callable[[Any], bool] | None) -> Callable[[ir.Node, Editor], bool]:
+    if holds is None:
+        return lambda node, editor: step(node, Match(node, editor))
+    return lambda node, editor: holds(node) and step(node, Match(node, editor))
 
 
 class _RuleBuilder(NodeBuilder):
@@ -252,7 +254,7 @@ def rule(
     *patterns: str,
     since: int = 0,
     until: int | None = None,
-    where: Mapping[str, Callable[[Value], bool]] | Iterable[tuple[str, Callable[[Value], bool]]] = (),
+    where: Mapping[str, Callable[[Any], bool]] | Iterable[tuple[str, Callable[[Any], bool]]] = (),
 ) -> Callable[[Callable[..., Result]], Rule]:
     """Makes a ``Rule`` of a function that builds the result of a match.
 
@@ -263,7 +265,7 @@ def rule(
         patterns: the patterns, in the language of fx_onnx/passes/patterns.py; the first that matches counts.
         since: the first opset at which the rule applies.
         until: the last opset at which it applies.
-        where: conditions on values of the patterns, by name.
+        where: conditions on values of the patterns, by name. That of ``node``, the last node, is checked first of all.
 
     Returns:
         A decorator. The function's name is that of the rule, and its docstring says what is legal and why.

@@ -46,6 +46,9 @@ def matches(pattern: str, text: str) -> bool:
         ("Neg(number.k * Tanh(a))", "t = Tanh(x)\n y = Neg(t)", True),
         ("a + const.c", "y = Add(vector, x)", True),
         ("a + number.c", "y = Add(vector, x)", False),
+        ("a + weight.w", "y = Add(vector, x)", True),
+        ("a + weight.w", "y = Add(x, z)", False),
+        ("Sub(weight.w, a)", "y = Sub(x, vector)", False),
         ("Clip(a, None, b)", "y = Clip(x, , two)", True),
         ("Clip(a)", "y = Clip(x, , two)", False),
         ("Clip(a, ...)", "y = Clip(x, , two)", True),
@@ -87,6 +90,13 @@ def test_texts_that_are_no_pattern(text: str) -> None:
 def test_a_pattern_ends_at_a_node() -> None:
     with pytest.raises(PatternError, match="does not end at a node"):
         rule("x")(lambda x: x).roots()
+
+
+def test_a_condition_on_the_node() -> None:
+    change = rule("Relu(x)", where={"node": lambda node: node.outputs[0].name == "y"})(lambda f, x: f.Neg(x))
+    program = model("g (float[N,3] x) => (float[N,3] y) { r = Relu(x)\n y = Relu(r) }")
+    assert change(program).modified
+    assert [node.op_type for node in program.graph] == ["Relu", "Neg"]
 
 
 @rule("Max(low, Min(x, high))", since=13, where={"low": lambda value: value.shape == ()})

@@ -270,7 +270,7 @@ class EvaluateConstants(Rewrite):
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
         """Yields ``rewrite``, for operators that compute from operands where no node produces one of these."""
         is_computed = root[1] not in ("Constant", "Shape", "Size")
-        yield Attempt(self.rewrite, frozenset({""}) if is_computed else None, of_all=True)
+        yield Attempt(self.rewrite, {None, ""}.issuperset) if is_computed else Attempt(self.rewrite)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one node."""

@@ -33,8 +33,6 @@ _Array = npt.NDArray[Any]
     "Split(x, ...)",
     "(Mul | Div | Pow | And | Sub | Add | Or | Xor | Tile)(x, const.c)",
     "Pad(x, const.c, ...)",
-    "Slice(x, _, _, _ | None, const.c | None)",
-    "Expand(x, _)",
     "Concat(*parts, axis=axis)",
 )
 def eliminate_identities(
@@ -50,7 +48,7 @@ def eliminate_identities(
     - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part. Concat loses its empty inputs.
     - x * 1, x / 1, x ** 1, x - 0, x and true, x or false, x xor false. For integers also x + 0. For floats only
       x + -0.0, because -0.0 + 0.0 is 0.0.
-    - Expand to the shape of x, Tile with repeats of 1, Pad of zero width, Slice of the whole tensor with step 1.
+    - Tile with repeats of 1, Pad of zero width.
 
     Legal where the result has the dtype and the shape of x.
     """
@@ -60,11 +58,9 @@ def eliminate_identities(
     result = node.outputs[0]
     if x is None or (c is not None and not (c.size and _NEUTRAL[node.op_type](c))) or len(node.outputs) > 1:
         return None
-    if c is None and node.op_type not in ("Expand", "Slice"):
+    if c is None or (x.dtype == result.dtype and same_shape(x, result)):
         return x
-    if x.dtype == result.dtype and same_shape(x, result):
-        return x
-    return None if c is None else "the neutral operand changes the shape or the dtype"
+    return "the neutral operand changes the shape or the dtype"
 
 
 def _all_ones(values: _Array) -> bool:
@@ -85,7 +81,7 @@ def _negative_zeros(values: _Array) -> bool:
 
 
 _NEUTRAL: dict[str, Callable[[_Array], bool]] = {
-    **dict.fromkeys(("Mul", "Div", "Pow", "And", "Tile", "Slice"), _all_ones),
+    **dict.fromkeys(("Mul", "Div", "Pow", "And", "Tile"), _all_ones),
     **dict.fromkeys(("Or", "Xor", "Pad"), _all_zeros),
     "Sub": _positive_zeros,
     "Add": _negative_zeros,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import Value
 
@@ -23,14 +25,33 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["eliminate_index_grids", "merge_reshapes", "merge_transposes", "split_selects"]
+__all__ = ["eliminate_index_grids", "eliminate_trivial_moves", "merge_reshapes", "merge_transposes", "split_selects"]
 
+_Array = npt.NDArray[Any]
 _VIEW = "(Reshape | Flatten | Squeeze | Unsqueeze)"
 
 
-@rule(f"{_VIEW}(~{_VIEW}(x, ...), ...)", f"{_VIEW}(x, ...)")
+def _keeps_places(node: ir.Node) -> bool:
+    order = permutation_of(node)
+    return same_shape(node.inputs[0], node.outputs[0]) if order is None else order == sorted(order)
+
+
+@rule(
+    "(Transpose | Reshape | Flatten | Squeeze | Unsqueeze | Expand)(x, ...)",
+    "Slice(x, _, _, _ | None, const.steps | None)",
+    where={"node": _keeps_places},
+)
+def eliminate_trivial_moves(x: Value, steps: _Array | None) -> Result:
+    """f(x) → x, for a view, an Expand, a Transpose or a Slice that moves no element.
+
+    Legal where the permutation is the identity; for the others, where the shape stays, and the steps of a Slice are 1.
+    """
+    return x if steps is None or (steps == 1).all() else None
+
+
+@rule(f"{_VIEW}(~{_VIEW}(x, ...), ...)")
 def merge_reshapes(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x: Value) -> Result:
-    """View(View(x)) → Reshape(x), or x if the shapes are equal; a view that keeps the shape → its input.
+    """View(View(x)) → Reshape(x), or x if the shapes are equal.
 
     A view is a Reshape, Flatten, Squeeze or Unsqueeze. Legal because all four keep the elements in order, so that only
     the last shape matters. Applies where a constant can express that shape: each dim is a number, a copy (0) of the
@@ -40,8 +61,6 @@ def merge_reshapes(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x: V
     output = node.outputs[0]
     if same_shape(x, output):
         return x
-    if len(nodes) == 1:
-        return None
     if not single_use(nodes[1].outputs[0]):
         return f"another node reads the {nodes[1].op_type}"
     sizes = _constant_shape(x, output, f.editor.model)
@@ -60,19 +79,17 @@ def _constant_shape(origin: Value, output: Value, model: ir.Model) -> list[int] 
     return constant_reshape(dims(origin), new, lambda dim: data_dependent is None or dim in data_dependent)
 
 
-@rule("Transpose(~Transpose(x))", "Transpose(x)")
+@rule("Transpose(~Transpose(x))")
 def merge_transposes(f: NodeBuilder, nodes: Sequence[ir.Node], x: Value) -> Result:
-    """Transpose(Transpose(x)) → Transpose(x) with the composed permutation; the identity permutation → x.
+    """Transpose(Transpose(x)) → Transpose(x) with the composed permutation, or x if that is the identity.
 
     Legal because a permutation of a permutation is a permutation.
     """
-    orders = [order for order in map(permutation_of, reversed(nodes)) if order is not None]
-    if len(orders) < len(nodes) or len(orders[0]) != len(orders[-1]):
+    outer, inner = map(permutation_of, nodes)
+    if outer is None or inner is None or len(outer) != len(inner):
         return None
-    composed = [orders[0][axis] for axis in orders[-1]] if len(orders) == 2 else orders[0]
-    if composed == sorted(composed):
-        return x
-    return f.Transpose(x, perm=composed) if len(orders) == 2 else None
+    composed = [inner[axis] for axis in outer]
+    return x if composed == sorted(composed) else f.Transpose(x, perm=composed)
 
 
 @rule("GatherND(x, indices, batch_dims=0)")

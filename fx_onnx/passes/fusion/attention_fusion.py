@@ -13,7 +13,6 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import (
     attribute,
     chain,
-    commuted_inputs,
     constant_integers,
     constant_number,
     dims,
@@ -342,7 +341,7 @@ class Positions(NamedTuple):
 def match_positions(value: Value | None) -> Positions | None:
     """Returns the positions of a value (length,) that is Range(0, length, 1), or the sum of that and a start."""
     plus = producer_of(value, "Add")
-    for counted, start in commuted_inputs(plus) if plus is not None else ((value, None),):
+    for counted, start in ((value, None),) if plus is None else (plus.inputs, plus.inputs[::-1]):
         steps = producer_of(counted, "Range")
         if steps is None or (plus is not None and (start is None or dims(start) != ())):
             continue

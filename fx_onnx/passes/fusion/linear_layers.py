@@ -38,11 +38,17 @@ def batch_gemm(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x: Value
     return product if c is None else f.Add(product, c)
 
 
+def _may_be_gemm(node: ir.Node) -> bool:
+    result = node.outputs[0]
+    return result.dtype in _TYPES and (result.shape is None or _is_matrix(result))
+
+
 @rule(
     "MatMul(_, _) + c",
     "Gemm(_, _, beta=1.0) + c",
     "(MatMul | Gemm)(~Transpose(_), ...)",
     "(MatMul | Gemm)(_, ~Transpose(_), ...)",
+    where={"node": _may_be_gemm},
 )
 def fuse_gemm(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], c: Value | None) -> Result:
     """MatMul(a, b) + c → Gemm(a, b, c); MatMul(aᵀ, bᵀ) → Gemm(a, b, transA=1, transB=1).
@@ -51,7 +57,7 @@ def fuse_gemm(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], c: Value 
     other node may read the product. A MatMul without an addend becomes a Gemm only where that saves a Transpose.
     """
     product = node if c is None else nodes[1]
-    if node.outputs[0].dtype not in _TYPES or not (_is_matrix(product.inputs[0]) and _is_matrix(product.inputs[1])):
+    if not (_is_matrix(product.inputs[0]) and _is_matrix(product.inputs[1])):
         return None
     operands, attributes = list(product.inputs), dict(product.attributes)
     if c is not None:
@@ -134,8 +140,7 @@ def fold_batch_norm(
         f.editor.initializer(new, f"{w.name}_folded"),
         f.editor.initializer(offset, f"{bias.name if bias is not None else f'{w.name}_bias'}_folded"),
     ]
-    attributes = {name: attr for name, attr in before.attributes.items() if name != "beta"}
-    return f.emit(before.op_type, inputs, attributes)[0]
+    return f.emit(before.op_type, inputs, before.attributes.data | {"beta": None})[0]
 
 
 def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scaling | None:

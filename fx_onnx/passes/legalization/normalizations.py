@@ -12,7 +12,7 @@ from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.legalization.forms import known_rank, rank_of, swapped_with_last
 from fx_onnx.passes.legalization.table import WIDE, legalizes
-from fx_onnx.passes.matchers import dims, is_read
+from fx_onnx.passes.matchers import is_read
 from fx_onnx.passes.rules import Result
 
 __all__ = ["legalize_group_norm"]
@@ -67,18 +67,16 @@ def normalize_layer(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, bias:
     Legal because this is the definition of LayerNormalization. The mean and the variance are computed in the type that
     ``stash_type`` names, or in float64 if x has that type. ONNX Runtime fuses this form again.
     """
-    rank, sizes = known_rank(f), dims(x)
-    first = f.attribute("axis", -1) % rank
-    axes = list(range(first - rank, 0))
-    reduced = None if sizes is None else (*sizes[:first], *[1] * len(axes))
+    rank = known_rank(f)
+    axes = list(range(f.attribute("axis", -1) % rank - rank, 0))
     stash = DataType.DOUBLE if f.dtype is DataType.DOUBLE else DataType(f.attribute("stash_type", 1))
-    wide = x if stash is f.dtype else f.Cast(x, to=stash, sizes=sizes)
-    mean = f.ReduceMean(wide, axes, keepdims=1, sizes=reduced)
-    centered = f.Sub(wide, mean, sizes=sizes)
-    variance = f.ReduceMean(f.Pow(centered, f.constant(2.0, stash), sizes=sizes), axes, keepdims=1, sizes=reduced)
-    deviation = f.Sqrt(f.Add(variance, float(f.attribute("epsilon", 1e-5)), sizes=reduced), sizes=reduced)
-    normal = f.Div(centered, deviation, sizes=sizes)
-    scaled = f.Mul(normal if stash is f.dtype else f.Cast(normal, to=f.dtype, sizes=sizes), scale, sizes=sizes)
+    wide = x if stash is f.dtype else f.Cast(x, to=stash)
+    mean = f.ReduceMean(wide, axes, keepdims=1)
+    centered = f.Sub(wide, mean)
+    variance = f.ReduceMean(f.Pow(centered, f.constant(2.0, stash)), axes, keepdims=1)
+    deviation = f.Sqrt(f.Add(variance, float(f.attribute("epsilon", 1e-5))))
+    normal = f.Div(centered, deviation)
+    scaled = f.Mul(normal if stash is f.dtype else f.Cast(normal, to=f.dtype), scale)
     result = scaled if bias is None else f.Add(scaled, bias)
     return [result, mean, f.Reciprocal(deviation)] if len(node.outputs) > 2 else [result, mean][: len(node.outputs)]
 

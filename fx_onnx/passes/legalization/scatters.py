@@ -330,7 +330,7 @@ def _positions_of_elements(f: NodeBuilder, x: Value, indices: Value) -> Value:
     if others:
         ends = f.Concat(*(f.Slice(f.Shape(indices), [a], [a + 1], [0]) for a in others), axis=0)
         every = f.Slice(every, [0] * len(others), ends, others)
-    found = f.GatherElements(every, indices, axis=axis, sizes=dims(indices))
+    found = f.GatherElements(every, indices, axis=axis)
     return found if rank == 1 else f.Reshape(found, [-1], sizes=(_count(dims(indices)),))
 
 

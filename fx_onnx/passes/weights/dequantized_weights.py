@@ -37,10 +37,9 @@ __all__ = ["fuse_dequantize_linear", "fuse_unpacked_weights", "gather_quantized_
 
 
 @rule(
-    "scale * Cast(w, to=1)",
-    "scale * MatMul(x, Cast(w, to=1))",
-    "scale * Gemm(x, Cast(w, to=1), alpha=1.0, transA=0, transB=is_turned)",
-    where={"scale": Value.is_initializer, "w": Value.is_initializer},
+    "weight.scale * Cast(weight.w, to=1)",
+    "weight.scale * MatMul(x, Cast(weight.w, to=1))",
+    "weight.scale * Gemm(x, Cast(weight.w, to=1), alpha=1.0, transA=0, transB=is_turned)",
 )
 def fuse_dequantize_linear(
     f: NodeBuilder,
@@ -97,10 +96,10 @@ def _reshaped(sizes: tuple[int, ...], scale: torch.Tensor) -> torch.Tensor:
     return scale.reshape(sizes)
 
 
-_ROWS = "DequantizeLinear(weight, scale, zero | None, axis=along, block_size=given)"
+_ROWS = "DequantizeLinear(weight.weight, scale, zero | None, axis=along, block_size=given)"
 
 
-@rule(f"Gather(~({_ROWS} | Reshape({_ROWS}, _)), indices, axis=axis)", where={"weight": Value.is_initializer})
+@rule(f"Gather(~({_ROWS} | Reshape({_ROWS}, _)), indices, axis=axis)")
 def gather_quantized_rows(
     f: NodeBuilder,
     node: ir.Node,

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-@rule("Cast(w, to=to)", where={"w": Value.is_initializer})
+@rule("Cast(weight.w, to=to)")
 def pack_weights(f: NodeBuilder, node: ir.Node, w: Value, to: int) -> Result:
     """Cast(w) from 8 to 4 or 2 bits → a weight of 4 or 2 bits, which is packed when it is saved.
 
@@ -58,7 +58,7 @@ def _same(weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
-@rule("Transpose((DequantizeLinear | Cast)(w, *scales))", where={"w": Value.is_initializer})
+@rule("Transpose((DequantizeLinear | Cast)(weight.w, *scales))")
 def hoist_quantized_transposes(
     f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], w: Value, scales: Sequence[Value]
 ) -> Result:
@@ -87,7 +87,7 @@ def hoist_quantized_transposes(
     return f.emit(before.op_type, inputs, attributes)[0]
 
 
-@rule("Transpose(w)", where={"w": Value.is_initializer})
+@rule("Transpose(weight.w)")
 def fold_weight_transposes(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     """Transpose(w) → an initializer that is a transposed view of w.
 
@@ -107,7 +107,7 @@ def fold_weight_transposes(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     return value
 
 
-@rule("Gemm(x, w, *bias, transB=1)", where={"w": Value.is_initializer})
+@rule("Gemm(x, weight.w, *bias, transB=1)")
 def transpose_shared_weights(f: NodeBuilder, node: ir.Node, x: Value, w: Value, bias: Sequence[Value]) -> Result:
     """Gemm(x, w, transB=1), Gemm(y, w, transB=1) → Gemm(x, wᵀ), Gemm(y, wᵀ), where wᵀ is an initializer.
 
@@ -170,7 +170,7 @@ def restore_transpose(
     return node
 
 
-@rule("Gather(w, _, axis=0)", where={"w": Value.is_initializer})
+@rule("Gather(weight.w, _, axis=0)")
 def fold_weight_selections(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     """Gather(w, i), i a constant → an initializer that is a view of w[i].
 

@@ -17,15 +17,14 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.5], [float("inf"), float("nan"), -2.0]])
 @pytest.mark.parametrize(
     "node",
     ["Identity(r)", "Concat<axis=0>(r)", "Max(r)", "Sum(r)", "Mul(r, one)", "Mul(ones, r)", "Div(r, one)",
-     "Sub(r, zero)", "Add(r, negative)", "Pow(r, one)", "Expand(r, shape)", "Tile(r, ones64)", "Pad(r, zeros64)",
-     "Slice(r, zero64, large, zero64)", "Split<num_outputs=1>(r)"],
+     "Sub(r, zero)", "Add(r, negative)", "Pow(r, one)", "Tile(r, ones64)", "Pad(r, zeros64)",
+     "Split<num_outputs=1>(r)"],
 )  # fmt: skip
 def test_eliminated(node: str) -> None:
     """A neutral node is eliminated; signed zeros, infinities and NaN keep their values."""
     program = model(f"""g (float[2,3] x) => (float[2,3] y)
     <float one = {{1.0}}, float[3] ones = {{1.0,1.0,1.0}}, float zero = {{0.0}}, float negative = {{-0.0}},
-     int64[2] shape = {{2,3}}, int64[2] ones64 = {{1,1}}, int64[4] zeros64 = {{0,0,0,0}}, int64[1] zero64 = {{0}},
-     int64[1] large = {{1000}}> {{
+     int64[2] ones64 = {{1,1}}, int64[4] zeros64 = {{0,0,0,0}}> {{
       r = Abs(x)\n a = {node}\n y = Neg(a)
     }}""")
     result = check(program, eliminate_identities, [SPECIAL], ["Abs", "Neg"])
@@ -65,14 +64,13 @@ def test_empty_inputs_of_a_concat() -> None:
 @pytest.mark.parametrize(
     "node",
     ["Add(x, zero)", "Sub(x, negative)", "Sub(zero, x)", "Div(one, x)", "Pow(one, x)", "Mul(x, wide)",
-     "Expand(x, shape)", "Pad(x, some)", "Mul(x, x)", "Slice(x, one64, zero64, one64, minus)"],
+     "Pad(x, some)", "Mul(x, x)"],
 )  # fmt: skip
 def test_kept(node: str) -> None:
     """-0.0 + 0.0 is 0.0, a neutral number may be the first operand, and a result may have another shape."""
     program = model(f"""g (float[2,3] x) => (float[A,B] y)
     <float one = {{1.0}}, float[1,1,3] wide = {{1.0,1.0,1.0}}, float zero = {{0.0}}, float negative = {{-0.0}},
-     int64[3] shape = {{1,2,3}}, int64[4] some = {{0,1,0,-1}}, int64[1] one64 = {{1}}, int64[1] zero64 = {{-100}},
-     int64[1] minus = {{-1}}> {{
+     int64[4] some = {{0,1,0,-1}}> {{
       a = {node}\n y = Flatten(a)
     }}""")
     assert not eliminate_identities(program).modified

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import fx_onnx
 from fx_onnx.core import metadata
-from fx_onnx.passes.cleanup.shapes import merge_reshapes, merge_transposes, split_selects
+from fx_onnx.passes.cleanup.shapes import eliminate_trivial_moves, merge_reshapes, merge_transposes, split_selects
 from tests.passes.checking import check, model, origins
 
 
@@ -39,11 +39,32 @@ def test_a_view_and_its_inverse_cancel(inverse: str) -> None:
     check(program, merge_reshapes, [torch.randn(2, 6)], ["Relu"])
 
 
-def test_same_shape() -> None:
-    """A view that keeps the shape of its input is removed."""
-    program = model("g (float[N,6] x) => (float[N,6] y) { a = Flatten(x)\n y = Relu(a) }")
+@pytest.mark.parametrize(
+    "move",
+    ["Flatten(x)", "Reshape(x, same)", "Transpose<perm=[0,1]>(x)", "Expand(x, size)", "Slice(x, i, large)",
+     "Slice(x, i, large, i, one)"],
+)  # fmt: skip
+def test_a_move_that_keeps_each_place(move: str) -> None:
+    program = model(f"""g (float[N,6] x) => (float[N,6] y) <int64[2] same = {{-1,6}}, int64[2] size = {{1,6}},
+    int64[1] i = {{0}}, int64[1] large = {{1000}}, int64[1] one = {{1}}> {{
+      a = {move}\n y = Relu(a)
+    }}""")
     program.graph[0].outputs[0].shape = program.graph.inputs[0].shape
-    check(program, merge_reshapes, [torch.randn(2, 6)], ["Relu"])
+    check(program, eliminate_trivial_moves, [torch.randn(2, 6)], ["Relu"])
+
+
+@pytest.mark.parametrize(
+    "move", ["Transpose(x)", "Slice(x, last, first, i, minus)", "Slice(x, i, large, i, step)", "Expand(x, wide)"]
+)
+def test_a_move_of_elements_stays(move: str) -> None:
+    """Another permutation, a reversal, steps that are not known, and another shape."""
+    program = model(f"""g (float[3,3] x, int64[1] step) => (y) <int64[1] i = {{0}}, int64[1] large = {{1000}},
+    int64[1] last = {{-1}}, int64[1] first = {{-100}}, int64[1] minus = {{-1}}, int64[3] wide = {{2,3,3}}> {{
+      y = {move}
+    }}""")
+    if "wide" not in move:
+        program.graph[0].outputs[0].shape = program.graph.inputs[0].shape
+    assert not eliminate_trivial_moves(program).modified
 
 
 def test_a_view_with_another_consumer_stays() -> None:
@@ -111,12 +132,6 @@ def test_cancelled() -> None:
       a = Transpose(x)\n b = Transpose<perm=[1,0]>(a)\n y = Relu(b)\n z = Relu(a)
     }""")
     check(program, merge_transposes, [torch.randn(2, 3)], ["Transpose", "Relu", "Relu"])
-
-
-def test_identity_permutation() -> None:
-    """A Transpose with the identity permutation is removed."""
-    program = model("g (float[N,3] x) => (float[N,3] y) { a = Transpose<perm=[0,1]>(x)\n y = Relu(a) }")
-    check(program, merge_transposes, [torch.randn(2, 3)], ["Relu"])
 
 
 def test_an_output_is_not_replaced_by_an_input() -> None:
