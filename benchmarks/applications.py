@@ -109,7 +109,8 @@ def _difference(found: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(found - want).max()) / max(float(np.abs(want).max()), 1e-9)
 
 
-def _has_class(chosen: Case) -> bool:
+def has_class(chosen: Case) -> bool:
+    """Returns whether the client has a class for a case."""
     return not chosen.in_js and chosen.name not in ("llava", "sam", "musicgen", "speecht5")
 
 
@@ -118,7 +119,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
     options = parser.parse_args()
-    chosen = [each for each in CASES if (each.name in options.only if options.only else _has_class(each))]
+    chosen = [each for each in CASES if (each.name in options.only if options.only else has_class(each))]
     found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
     if not options.only:
         first = "| type | class | fx_onnx | optimum-onnx |"
