@@ -31,7 +31,7 @@ class Case:
 
     Attributes:
         name: the model type, or a name of its own.
-        auto: the end of the name of its class.
+        auto: the end of the name of its auto class, or the name of its own class.
         task: the task of its export.
         overrides: values of its config.
         in_js: the class of transformers.js, if it is not the model's.
@@ -53,7 +53,7 @@ class Case:
     @property
     def type(self) -> str:
         """The model type."""
-        return "clip" if self.name.startswith("clip") else self.name.partition(",")[0]
+        return "clip" if self.name.startswith("clip-") else self.name.partition(",")[0]
 
 
 _CONVNEXT = (("image_size", 128), ("patch_size", 4))  # the small sizes leave less than a pixel to the last stage
@@ -90,6 +90,15 @@ CASES = [
     Case("unispeech-sat", "ForAudioFrameClassification", "audio-frame-classification"),
     Case("convnextv2", "ForImageClassification", "image-classification", _CONVNEXT),
     Case("swin2sr", "ForImageToImage", "image-to-image"),
+    Case("glpn", "ForDepthEstimation", "depth-estimation"),
+    Case("dinov2", "", "image-feature-extraction"),
+    Case("patchtst", "PatchTSTForPrediction", "time-series"),
+    Case("patchtsmixer", "PatchTSMixerForPrediction", "time-series"),
+    Case("clipseg", "CLIPSegForImageSegmentation", "image-segmentation", (("extract_layers", [0, 1]),)),
+    Case("deit", "ForMaskedImageModeling", "masked-image-modeling"),
+    Case("owlvit", "ForZeroShotObjectDetection", "zero-shot-object-detection"),
+    Case("videomae", "ForVideoClassification", "video-classification"),
+    Case("layoutlm", "ForDocumentQuestionAnswering", "document-question-answering"),
     Case("clip-text", "", "feature-extraction", (), "CLIPTextModelWithProjection"),
     Case("clip-image", "", "image-feature-extraction", (), "CLIPVisionModelWithProjection"),
     Case("llava", "ForImageTextToText", "image-text-to-text"),
@@ -108,7 +117,9 @@ def _model_of(chosen: Case) -> Any:
     """Returns the model, whose texts have each token once."""
     config = _config(chosen)
     torch.manual_seed(0)
-    model = getattr(transformers, f"AutoModel{chosen.auto}").from_config(config).eval()
+    own = getattr(transformers, chosen.auto, None) if chosen.auto else None
+    model = own(config) if own else getattr(transformers, f"AutoModel{chosen.auto}").from_config(config)
+    model = model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += (0.3 if chosen.generates or chosen.name == "musicgen" else 0.1) * torch.randn_like(parameter)
@@ -173,22 +184,17 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
         names: the names of the inputs of its graphs.
     """
     torch.manual_seed(1)
-    config, found = model.config, dict[str, torch.Tensor]()
+    config = model.config
     if "speaker_embeddings" in names:  # one text at a time
         speaker = torch.randn(1, config.speaker_embedding_dim)
         return {"input_ids": torch.randint(5, 90, (1, 9)), "speaker_embeddings": speaker}
     names = {model.main_input_name} if config.is_encoder_decoder else names
     inner = next((each for key in ("vision_config", "encoder") if (each := getattr(config, key, None))), config)
     size = getattr(inner, "image_size", 96)
-    if "pixel_values" in names:
-        found["pixel_values"] = torch.randn(2, getattr(inner, "num_channels", 3), size, size)
+    found = _signals(config, (getattr(inner, "num_channels", 3), size, size), names)
     if "input_points" in names:
         found["input_points"] = torch.rand(2, 1, 3, 2) * size
         found["input_labels"] = torch.ones(2, 1, 3, dtype=torch.int64)
-    if "input_values" in names:
-        found["input_values"] = torch.randn(3, 17000)
-    if "input_features" in names:
-        found["input_features"] = torch.randn(3, config.num_mel_bins, 2 * config.max_source_positions)
     if "input_ids" in names:
         mask = torch.ones(2, 9, dtype=torch.int64)
         mask[0, :3] = 0
@@ -197,11 +203,25 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
             image = torch.full((2, (size // inner.patch_size) ** 2), config.image_token_id)
             ids, mask = torch.cat([ids, image, ids[:, 3:]], 1), torch.cat([mask, torch.ones(2, image.shape[1] + 6)], 1)
         found |= {"input_ids": ids, "attention_mask": mask.long()}
+        if "bbox" in names:
+            found["bbox"] = torch.sort(torch.randint(0, 50, (2, 9, 4))).values
         if "token_type_ids" in names and not model.can_generate():
             found["token_type_ids"] = 0 * ids
     if type(model).__name__.endswith("MultipleChoice"):
         found = {name: torch.stack([value, value.flip(0)], 1) for name, value in found.items()}
     return found
+
+
+def _signals(config: Any, image: tuple[int, ...], names: set[str]) -> dict[str, torch.Tensor]:
+    """Returns images, videos, sounds and series, those of them that are inputs."""
+    frames = [config.num_frames] if hasattr(config, "num_frames") else []
+    shapes: dict[str, Callable[[], tuple[int, ...]]] = {
+        "pixel_values": lambda: (2, *frames, *image),
+        "past_values": lambda: (3, config.context_length, config.num_input_channels),
+        "input_values": lambda: (3, 17000),
+        "input_features": lambda: (3, config.num_mel_bins, 2 * config.max_source_positions),
+    }
+    return {name: torch.randn(shape()) for name, shape in shapes.items() if name in names}
 
 
 def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

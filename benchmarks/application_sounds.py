@@ -100,7 +100,8 @@ def speech(modules: Mapping[str, Any], part: Part, given: Mapping[str, Tensor]) 
         )
         past.update(present)
         spectrum.append(frames)
-    return modules["decoder_postnet_and_vocoder"](spectrogram=torch.cat(spectrum))  # type: ignore[no-any-return]
+    found: Tensor = modules["decoder_postnet_and_vocoder"](spectrogram=torch.cat(spectrum))["waveform"]
+    return found
 
 
 def sound_of(model: Any, given: Mapping[str, Tensor], source: Path) -> Tensor:

@@ -22,7 +22,14 @@ from benchmarks.application_models import CASES, Case, command_line, inputs_of, 
 CLIENTS = {
     "": "ForFeatureExtraction",
     "ForImageTextToText": "ForVision2Seq",
-    "ForObjectDetection": "ForCustomTasks",
+    **dict.fromkeys(
+        (
+            *("ForObjectDetection", "ForZeroShotObjectDetection", "ForDepthEstimation", "ForMaskedImageModeling"),
+            *("ForVideoClassification", "ForDocumentQuestionAnswering", "CLIPSegForImageSegmentation"),
+            *("PatchTSTForPrediction", "PatchTSMixerForPrediction"),
+        ),
+        "ForCustomTasks",
+    ),
 }
 """The ends of the names of the client's classes, where they differ from transformers'."""
 
@@ -31,6 +38,8 @@ OWN_TASKS = {
     "translation": "text2text-generation",
     "image-segmentation": "semantic-segmentation",
     "image-feature-extraction": "feature-extraction",
+    "time-series": "time-series-forecasting",
+    "masked-image-modeling": "masked-im",
 }
 """The client's names of tasks, where they are others."""
 
@@ -100,8 +109,9 @@ def _difference(found: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(found - want).max()) / max(float(np.abs(want).max()), 1e-9)
 
 
-def _has_class(chosen: Case) -> bool:
-    return not chosen.in_js and chosen.name not in ("llava", "sam")
+def has_class(chosen: Case) -> bool:
+    """Returns whether the client has a class for a case."""
+    return not chosen.in_js and chosen.name not in ("llava", "sam", "musicgen", "speecht5")
 
 
 def main() -> None:
@@ -109,7 +119,7 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
     options = parser.parse_args()
-    chosen = [each for each in CASES if (each.name in options.only if options.only else _has_class(each))]
+    chosen = [each for each in CASES if (each.name in options.only if options.only else has_class(each))]
     found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
     if not options.only:
         first = "| type | class | fx_onnx | optimum-onnx |"

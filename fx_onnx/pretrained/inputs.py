@@ -55,7 +55,7 @@ def _of_images(config: Any) -> Any:
     return next((found for name in ("vision_config", "encoder") if (found := getattr(config, name, None))), config)
 
 
-def _pixels(config: Any) -> torch.Tensor:
+def _image(config: Any) -> torch.Tensor:
     config = _of_images(config)
     size = getattr(config, "image_size", 224)
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
@@ -63,7 +63,11 @@ def _pixels(config: Any) -> torch.Tensor:
 
 
 def _video(config: Any) -> torch.Tensor:
-    return _pixels(config)[:, None].repeat(1, getattr(config, "num_frames", 4), 1, 1, 1)
+    return _image(config)[:, None].repeat(1, getattr(config, "num_frames", 4), 1, 1, 1)
+
+
+def _pixels(config: Any) -> torch.Tensor:
+    return _video(config) if hasattr(config, "num_frames") else _image(config)
 
 
 def _series(config: Any) -> torch.Tensor:

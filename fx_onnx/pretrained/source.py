@@ -226,7 +226,8 @@ def _classes_of(row: Task, config: Any, trust_remote_code: bool) -> tuple[type, 
     import transformers
 
     auto = getattr(transformers, row.auto, None)  # an older version may lack it
-    if trust_remote_code and auto is not None and row.auto in getattr(config, "auto_map", {}):
+    is_remote = trust_remote_code and row.auto in getattr(config, "auto_map", {})
+    if auto is not None and (is_remote or getattr(auto, "config_class", None) is type(config)):  # a model's own class
         return (auto,)
     found = getattr(auto, "_model_mapping", {}).get(type(config), ())
     return found if isinstance(found, tuple) else (found,)

@@ -26,7 +26,8 @@ class Task:
     """How models of one class are exported for a task.
 
     Attributes:
-        auto: the class of transformers that builds the model of a config.
+        auto: the class of transformers that builds the model of a config: one of its auto classes, or that of a model
+            which none of them builds.
         outputs: the fields of the model's result that are outputs of the graph.
         parts: returns the parts of a model, from the outputs and the inputs (``Given``) that are given.
         method: a method without which the row does not fit a model.
@@ -50,6 +51,8 @@ _OF_IMAGES = Task("AutoModel", _HIDDEN, half("vision_model", _IMAGES, "visual_pr
 _TO_TEXT = Task("AutoModelForSeq2SeqLM", _LOGITS, encoder_decoder)
 _FROM_IMAGES = Task("AutoModelForImageTextToText", _LOGITS, image_text_to_text)
 
+_OF_SERIES = ("AutoModelForTimeSeriesPrediction", "PatchTSTForPrediction", "PatchTSMixerForPrediction")
+
 _OWN: dict[str, tuple[Task, ...]] = {
     "text2text-generation": (_TO_TEXT,),
     "summarization": (_TO_TEXT,),
@@ -69,10 +72,12 @@ _OWN: dict[str, tuple[Task, ...]] = {
         Task("AutoModelForSemanticSegmentation", _LOGITS),
         Task("AutoModelForImageSegmentation", (*_BOXES, "pred_masks")),
         Task("AutoModelForUniversalSegmentation", ("class_queries_logits", "masks_queries_logits")),
+        Task("CLIPSegForImageSegmentation", _LOGITS),
     ),
     "image-to-image": (Task("AutoModelForImageToImage", ("reconstruction",)),),
     "keypoint-detection": (Task("AutoModelForKeypointDetection", ("keypoints", "scores", "descriptors", "mask")),),
     "mask-generation": (Task("AutoModelForMaskGeneration", ("iou_scores", "pred_masks"), mask_generation),),
+    "masked-image-modeling": (Task("AutoModelForMaskedImageModeling", ("reconstruction",)),),
     "multiple-choice": (Task("AutoModelForMultipleChoice", _LOGITS, multiple_choice),),
     "object-detection": (Task("AutoModelForObjectDetection", _BOXES),),
     "question-answering": (Task("AutoModelForQuestionAnswering", _ANSWER),),
@@ -83,7 +88,7 @@ _OWN: dict[str, tuple[Task, ...]] = {
         Task("AutoModelForTextToWaveform", _LOGITS, music, "get_unconditional_inputs"),
         Task("AutoModelForTextToWaveform", ("waveform",)),
     ),
-    "time-series": (Task("AutoModelForTimeSeriesPrediction", ("prediction_outputs",)),),
+    "time-series": tuple(Task(name, ("prediction_outputs",)) for name in _OF_SERIES),
     "token-classification": (Task("AutoModelForTokenClassification", _LOGITS),),
     "video-classification": (Task("AutoModelForVideoClassification", _LOGITS),),
     "visual-question-answering": (Task("AutoModelForVisualQuestionAnswering", _LOGITS),),

@@ -1,0 +1,47 @@
+"""Lists which case of the benchmarks runs each task in each client, and why a client has none.
+
+    python -m benchmarks.application_cases
+
+The table goes into docs/applications.md. ``tests/test_application_cases.py`` checks that it is complete.
+"""
+
+from benchmarks.application_models import CASES, write_table
+from benchmarks.applications import has_class
+from benchmarks.applications_js import NAMES
+from fx_onnx.pretrained.tasks import TASKS
+
+IN_OPTIMUM, IN_JS = "optimum-onnx", "transformers.js"
+_SAME = "the files of feature-extraction"
+WITHOUT = {
+    "document-question-answering": {IN_JS: "its class is that of image-to-text"},
+    "image-text-to-text": {IN_OPTIMUM: "no class"},
+    "keypoint-detection": {IN_OPTIMUM: "not run", IN_JS: "no class"},
+    "mask-generation": {IN_OPTIMUM: "no class"},
+    "masked-image-modeling": {IN_JS: "no class"},
+    "multiple-choice": {IN_JS: "no class"},
+    "sentence-similarity": {IN_OPTIMUM: _SAME, IN_JS: _SAME},
+    "text-to-audio": {IN_OPTIMUM: "no class for parts"},
+    "video-classification": {IN_JS: "no class"},
+    "visual-question-answering": {IN_OPTIMUM: "not run", IN_JS: "no class"},
+    "zero-shot-audio-classification": {IN_OPTIMUM: "not run", IN_JS: "not run"},
+}
+"""Task → client → why it has no case."""
+
+
+def cases_of(task: str, client: str) -> list[str]:
+    """Returns the names of the cases of a task in a client."""
+    of_task = [each for each in CASES if each.task == task]
+    return [each.name for each in of_task if (has_class(each) if client == IN_OPTIMUM else each.name in NAMES)]
+
+
+def rows() -> list[str]:
+    """Returns the lines of the table."""
+    found = [f"| task | {IN_OPTIMUM} | {IN_JS} |", "|---|---|---|"]
+    for task in sorted(TASKS):
+        cells = [", ".join(cases_of(task, each)) or WITHOUT.get(task, {})[each] for each in (IN_OPTIMUM, IN_JS)]
+        found.append(f"| {task} | {' | '.join(cells)} |")
+    return found
+
+
+if __name__ == "__main__":
+    write_table(rows()[0], rows())

@@ -1,0 +1,22 @@
+"""Every task is run in each client that has a class for it, and docs/applications.md shows by which cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.application_cases import IN_JS, IN_OPTIMUM, WITHOUT, cases_of, rows
+from benchmarks.application_models import PAGE
+from fx_onnx.pretrained.tasks import TASKS
+
+
+@pytest.mark.parametrize("client", [IN_OPTIMUM, IN_JS])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_has_a_case_or_a_reason(task: str, client: str) -> None:
+    assert bool(cases_of(task, client)) != bool(WITHOUT.get(task, {}).get(client))
+
+
+def test_the_page_shows_the_cases_and_their_results() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert "\n".join(rows()) in page
+    for name in {name for task in TASKS for client in (IN_OPTIMUM, IN_JS) for name in cases_of(task, client)}:
+        assert page.count(f"\n| {name} | ") >= 1, name
