@@ -31,7 +31,7 @@ NAMES = (
     *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
-    *("musicgen", "speecht5", "glpn", "patchtst", "patchtsmixer", "owlvit", "clipseg", "bert", "albert"),
+    *("musicgen", "speecht5"),
 )
 
 CLIENT = """

@@ -18,5 +18,5 @@ def test_a_task_has_a_case_or_a_reason(task: str, client: str) -> None:
 def test_the_page_shows_the_cases_and_their_results() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert "\n".join(rows()) in page
-    for name in {name for task in TASKS for client in (IN_OPTIMUM, IN_JS) for name in cases_of(task, client)}:
-        assert page.count(f"\n| {name} | ") >= 1, name
+    found = [name for task in TASKS for client in (IN_OPTIMUM, IN_JS) for name in cases_of(task, client)]
+    assert not [name for name in found if page.count(f"\n| {name} | ") < found.count(name)]

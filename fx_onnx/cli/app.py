@@ -104,12 +104,24 @@ def _code_of(error: OnnxExporterError) -> ExitCode:
 # ---------------------------------------------------------------- export
 
 
+def _named(source: str) -> str:
+    """Returns a source, if it names something.
+
+    Raises:
+        ArgumentError: it is ``hf:`` without a folder.
+    """
+    if source == "hf:":
+        raise ArgumentError("The source hf: names no folder; write it as hf:FOLDER.", id=MessageId.COMMAND_OPTION)
+    return source
+
+
 Source = Annotated[
     str,
     typer.Argument(
         help="package.module:name (a Module, or a function that returns one, alone or with its inputs), a .pt2 file of "
         "torch.export, a TorchScript file, or hf:FOLDER.",
         show_default=False,
+        callback=_named,
     ),
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)]
@@ -185,8 +197,6 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
-    if source == "hf:":
-        raise ArgumentError("The source hf: names no folder; write it as hf:FOLDER.", id=MessageId.COMMAND_OPTION)
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
