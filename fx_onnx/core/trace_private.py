@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["is_traced", "recorded_node", "share_trace", "undispatched"]
+__all__ = ["is_traced", "recorded_constant", "recorded_node", "share_trace", "undispatched"]
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
@@ -26,6 +26,14 @@ def recorded_node(tensor: torch.Tensor) -> torch.fx.Node | None:
     return None if proxy is None else proxy.node
 
 
+def recorded_constant(node: torch.fx.Node) -> torch.Tensor | None:
+    """Returns the tensor of a node that reads a constant in the capture that is in progress; None if it is not known.
+
+    Without torch's functions, no constant is known, and a condition on one is refused.
+    """
+    return getattr(getattr(_tracer(), "root", None), str(node.target), None) if node.op == "get_attr" else None
+
+
 def share_trace(recorded: torch.Tensor, tensor: torch.Tensor, *, again: bool = False) -> None:
     """Makes a capture that is in progress treat ``tensor`` as the tensor ``recorded``, which it has recorded.
 
@@ -39,10 +47,14 @@ def share_trace(recorded: torch.Tensor, tensor: torch.Tensor, *, again: bool = F
         tensors[tensor] = tensors[recorded]
 
 
-def _traced_tensors() -> Any:
+def _tracer() -> Any:
     tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
     mode = tracing.get_proxy_mode() if tracing is not None and hasattr(tracing, "get_proxy_mode") else None
-    return getattr(getattr(mode, "tracer", None), "tensor_tracker", {})
+    return getattr(mode, "tracer", None)
+
+
+def _traced_tensors() -> Any:
+    return getattr(_tracer(), "tensor_tracker", {})
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_cond
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
+from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValue, record_changed_values
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import list_python_builtins
@@ -116,7 +117,9 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         if strict:
             yield TraceRecord()
             return
-        mode = dynamic_sizes.TraceMode(_REDIRECTED)
+        weights = WeightValues(model)
+        enter(weights.watched())
+        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **weights.replacements})
         conditions = enter(watch_conditions(changes.without_checks, mode.errors))
         yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
         mode.refuse_lost_writes()

@@ -1,0 +1,161 @@
+"""Tells Python the values of tensors that follow from weights only, as in ``if self.is_initialized:``.
+
+torch.export treats each parameter and buffer as an input, whose values nobody knows. An ONNX model has them as
+constants. So a condition or a number that follows from weights and constant tensors only is what it is at the export,
+like one of a plain attribute. If the forward changes the weight, each call would need another program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.source_lines import calling_frame
+from fx_onnx.core.torch_private import OpOverload, unset_fake_temporarily
+from fx_onnx.core.trace_private import recorded_constant, recorded_node, undispatched
+
+__all__ = ["WeightValues"]
+
+_T: Any = torch.Tensor
+_READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, torch.equal, torch.allclose)
+"""The functions of torch that return values of tensors to Python."""
+_MAX_ELEMENTS = 2**16
+_MAX_NODES = 256
+
+
+_UNKNOWN = object()
+
+
+class _UnknownError(Exception):
+    """A tensor depends on an input, on random numbers, or on a weight that the forward has changed."""
+
+
+class WeightValues:
+    """Replaces functions of torch that return values to Python, during the trace of a module.
+
+    Where the module runs again on tensors without values, each call has the answer of the same call in the trace.
+
+    Attributes:
+        replacements: the replacement of each function.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._given = {name: each for name, each in _weights(model) if _has_values(each)}
+        self._read: dict[Node, str] = {}  # the weights whose values have been told, and their names
+        self._answers = defaultdict[Any, list[Any]](list)  # by the place of the call
+        self._calls = Counter[Any]()  # in this run, by the place of the call
+        self.replacements: dict[Any, Callable[..., Any]] = {each: partial(self._value, each) for each in _READING}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Begins a run with each forward of the module; a CaptureError tells that the forward changes what it read."""
+        hooks = [
+            self._model.register_forward_pre_hook(lambda *_: self._calls.clear()),
+            self._model.register_forward_hook(lambda *_: self._refuse_changed()),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _value(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls a function with the values of its tensors if all are known, or else with the tensors."""
+        frame = calling_frame()
+        place = frame.f_code, frame.f_lasti
+        answers, count = self._answers[place], self._calls[place]
+        self._calls[place] += 1
+        if count == len(answers):
+            answers.append(self._answer(function, args, kwargs))
+        return function(*args, **kwargs) if answers[count] is _UNKNOWN else answers[count]
+
+    def _answer(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        known: dict[Node, Any] = {}
+        nodes = {place: recorded_node(each) for place, each in enumerate(args) if isinstance(each, torch.Tensor)}
+        with unset_fake_temporarily(), undispatched(), torch.no_grad():
+            try:
+                values = [*args]
+                for place, node in nodes.items():
+                    if node is not None or not _has_values(args[place]):
+                        values[place] = self._evaluated(node, known)
+            except _UnknownError:
+                return _UNKNOWN
+            self._read |= {node: self._names[node] for node in known if node in self._names}
+            return function(*values, **kwargs)
+
+    @cached_property
+    def _names(self) -> Mapping[Node, str]:
+        """The names of the weights by their nodes. One that the forward has written to before has no such node."""
+        nodes = ((recorded_node(weight), name) for name, weight in _weights(self._model) if name in self._given)
+        return {node: name for node, name in nodes if node is not None and node.op == "placeholder"}
+
+    def _evaluated(self, node: Node | None, known: dict[Node, torch.Tensor]) -> Any:
+        """Returns the value of a node.
+
+        Raises:
+            _UnknownError: the value depends on more than weights, or is large.
+        """
+        if node is None or len(known) > _MAX_NODES or _is_written(node):
+            raise _UnknownError
+        if node not in known:
+            function: Any = node.target
+            found: Any = None
+            if node in self._names:
+                found = self._given[self._names[node]]
+            elif function is operator.getitem or _is_function(function):
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: self._evaluated(each, known))
+                found = function(*args, **kwargs)
+            elif not _has_values(found := recorded_constant(node)):
+                raise _UnknownError
+            if isinstance(found, torch.Tensor) and found.numel() > _MAX_ELEMENTS:
+                raise _UnknownError
+            known[node] = found
+        return known[node]
+
+    def _refuse_changed(self) -> None:
+        for node, name in self._read.items():
+            if _is_written(node):
+                raise CaptureError(
+                    f"The model branches on the value of {name!r}, or makes a Python number of it, and changes it "
+                    "later, so that each call would need another program; set it to its last value before the export.",
+                    id=MessageId.BRANCH_ON_DATA,
+                )
+
+
+def _weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _has_values(tensor: Any) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta
+
+
+def _is_function(target: Any) -> bool:
+    """Returns whether an operator computes its results from its arguments alone, and writes to none of them."""
+    return (
+        isinstance(target, OpOverload)
+        and not target._schema.is_mutable
+        and torch.Tag.nondeterministic_seeded not in target.tags
+    )
+
+
+def _is_written(node: Node) -> bool:
+    """Returns whether a recorded call writes to the tensor of a node, or to a view of it."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        given = zip(schema.arguments if schema is not None else (), user.args, strict=False)
+        aliases = [argument.alias_info for argument, each in given if each is node and argument.alias_info is not None]
+        if any(alias.is_write for alias in aliases) or (aliases and _is_written(user)):
+            return True
+    return False
