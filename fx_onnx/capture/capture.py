@@ -41,9 +41,9 @@ from fx_onnx.capture.examples import (
 from fx_onnx.capture.export_flag import exporting
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
-from fx_onnx.capture.patches.data_conditions import is_condition, left_out_checks, stops_at_check
+from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
-from fx_onnx.capture.python_state import frozen_values
+from fx_onnx.capture.python_state import compares_identity, frozen_values
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
 from fx_onnx.capture.size_questions import size_questions
@@ -247,9 +247,10 @@ def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
     """Returns False for errors that do not depend on the mode: the forward's own errors and conflicts of dims.
 
     Strict mode would trace the interpreter of TorchScript, not the model. A condition on data fails in strict mode too,
-    and one whose bool is compared, as in ``bool(x.sum() > 0) is True``, would be false for all data.
+    and one whose bool is compared, as in ``bool(x.sum() > 0) is True``, would be false for all data. A number of data,
+    as in ``int(x.sum())``, stays symbolic there.
     """
-    if has_scripts(model) or is_condition(error):
+    if has_scripts(model) or (is_condition(error) and (not is_number(error) or compares_identity(model))):
         return False
     own = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
     return not isinstance(error, own) and not is_dim_conflict(str(error))

@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from fx_onnx.core import dtypes
 from fx_onnx.core.source_lines import is_internal, is_library, line_text, syntax_tree
 from fx_onnx.core.trace_private import recorded_node
 
-__all__ = ["ChangedValue", "frozen_values", "record_changed_values"]
+__all__ = ["ChangedValue", "compares_identity", "frozen_values", "record_changed_values"]
 
 
 class ChangedValue(NamedTuple):
@@ -207,6 +208,28 @@ class _Code:
 
 
 _HOOK = "(hook)"
+
+
+def compares_identity(model: torch.nn.Module) -> bool:
+    """Returns whether the forward may ask whether a value is True, False or a number, as in ``bool(x.any()) is True``.
+
+    Strict mode answers no for each number that depends on data. Code without a source may ask it too.
+    """
+    forwards = {inspect.unwrap(kind.forward): None for kind in map(type, model.modules())}
+    if not all(Path(each.__code__.co_filename).is_file() for each in forwards if isinstance(each, FunctionType)):
+        return True
+    trees = [each.tree for each in itertools.chain.from_iterable(_Code(model, set()).functions.values())]
+    compared = (
+        (operation, other)
+        for tree in trees
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Compare)
+        for operation, other in zip(node.ops, node.comparators, strict=True)
+    )
+    return None in trees or any(
+        isinstance(operation, (ast.Is, ast.IsNot)) and isinstance(getattr(other, "value", None), (bool, int, float))
+        for operation, other in compared
+    )
 
 
 def _attributes(model: torch.nn.Module) -> Iterator[tuple[type | None, str, Any]]:

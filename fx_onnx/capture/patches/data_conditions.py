@@ -39,7 +39,7 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "ConditionsOnData", "Redirected", "is_condition", "is_traced", "left_out_checks", "stops_at_check",
+    "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced", "left_out_checks", "stops_at_check",
     "watch_conditions",
 ]  # fmt: skip
 
@@ -84,9 +84,17 @@ def stops_at_check(error: Exception) -> bool:
 
 def is_condition(error: Exception) -> bool:
     """Returns whether the code converts a tensor to a bool or a number of Python, or the model caught the error."""
+    return not _CONVERSIONS.isdisjoint(_called(error))
+
+
+def is_number(error: Exception) -> bool:
+    """Returns whether the code calls ``int`` or ``float`` with a tensor, whose result strict mode keeps symbolic."""
+    return _CONVERSIONS.intersection(_called(error)) in ({"__int__"}, {"__float__"})
+
+
+def _called(error: Exception) -> list[str]:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__]
-    called = (getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames)
-    return not _CONVERSIONS.isdisjoint(called)
+    return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames]
 
 
 # torch asks for these facts of each weight often, before the model runs. No mode changes them.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.data_conditions import asks_for_fact
+from tests.compare import assert_close
 
 X = torch.tensor([0.5, 0.25, 2.0])
 
@@ -200,6 +201,31 @@ def test_a_condition_that_chooses_a_result_is_refused(function: Callable[[Any, T
     with pytest.raises(fx_onnx.CaptureError, match="known only when the model runs") as error:
         fx_onnx.export(Model(function).eval(), (X,))
     assert error.value.id in ("FX1102", "FX1103")
+
+
+def sum_is_positive(self: Any, x: Tensor) -> Tensor:
+    return int(x.numel()) + int(x.abs().max() + 1) * (x + 1 if bool(x.sum() > 0) is True else x - 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, x: x[: int(x.sum())],
+        lambda self, x: x * float(x.max()),
+        lambda self, x: x.repeat(int(x.abs().max() * 1.5)),
+        lambda self, x: x.new_zeros(int(x.max()), 2),
+    ],
+)
+def test_a_number_of_data_stays_symbolic(function: Callable[[Any, Tensor], Tensor]) -> None:
+    model = Model(function).eval()
+    program = fx_onnx.export(model, (X,))
+    for x in (X, torch.tensor([1.5, 0.5, 1.25])):
+        assert_close(program(x), (model(x),))
+
+
+def test_a_number_beside_a_condition_that_strict_mode_answers_wrongly_is_refused() -> None:
+    with pytest.raises(fx_onnx.CaptureError, match="known only when the model runs"):
+        fx_onnx.export(Model(sum_is_positive).eval(), (X,))
 
 
 def test_the_forward_runs_as_before_in_eager() -> None:
