@@ -9,7 +9,10 @@ A cache's children are its layers, by number. A layer's children are its tensors
 (`past_key_values[0].key`). All other attributes are context, which must be the same in every call. Sizes are not
 context: they are computed from the tensors when a cache is rebuilt, so that a program takes caches of every length.
 
-A registration is permanent, because torch looks it up again whenever the exported program is called or saved.
+A registration is permanent, because torch looks it up again whenever the exported program is called or saved. One by
+the user is kept. One by transformers is replaced once an export takes or returns a cache of that class, so that a model
+has the same inputs whether or not transformers exported one before. Structures that its registration described are
+still rebuilt.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any
 import torch
 
 from fx_onnx.core import symbolic_sizes
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, replace_node
 
 _CACHE_MODULE = "transformers.cache_utils"
 # The classes from which transformers derives its caches and layers. transformers 4 has only the first two.
@@ -64,9 +67,11 @@ def register(tree: Any) -> None:
         for cls in classes:  # the list grows
             _register_cache_class(cls)
             classes += cls.__subclasses__()
-        while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
+        while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree, is_leaf=_is_replaced) if _can_register(leaf)}:
             for cls in unknown:
-                if dataclasses.is_dataclass(cls):
+                if cls in pytree.SUPPORTED_NODES:
+                    _replace_registration(cls)
+                elif dataclasses.is_dataclass(cls):
                     torch.export.register_dataclass(cls)
                 else:
                     _register_cache_class(cls)
@@ -118,7 +123,7 @@ class Leaf:
 
 def leaves(spec: pytree.TreeSpec) -> list[Leaf]:
     """Returns the leaves of a structure."""
-    is_cache = spec.type in _registered
+    is_cache = _is_own(spec.context)
     if spec.is_leaf():
         return [Leaf((), is_cache)]
     children = zip(_keys(spec), spec.children(), strict=True)
@@ -133,7 +138,7 @@ def has_named_children(spec: pytree.TreeSpec) -> bool:
 def _keys(spec: pytree.TreeSpec) -> list[Any]:
     """Returns the keys of a structure's direct children."""
     context = spec.context
-    if spec.type in _registered:
+    if _is_own(context):
         context = context["children"]
     elif isinstance(context, type) and pytree.is_namedtuple_class(context):
         context = context._fields  # type: ignore[attr-defined]
@@ -149,7 +154,14 @@ def _keys(spec: pytree.TreeSpec) -> list[Any]:
 def _can_register(leaf: Any) -> bool:
     cls = type(leaf)
     is_container = dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
-    return is_container and cls not in pytree.SUPPORTED_NODES
+    return is_container and (cls not in pytree.SUPPORTED_NODES or _is_replaced(leaf))
+
+
+def _is_replaced(value: Any) -> bool:
+    """Returns whether the value is a cache whose class transformers registered."""
+    cls = type(value)
+    node = pytree.SUPPORTED_NODES.get(cls) if cls.__name__.endswith("Cache") else None
+    return node is not None and node.flatten_fn.__module__.partition(".")[0] == "transformers"
 
 
 def _register_cache_class(cls: type) -> None:
@@ -159,10 +171,29 @@ def _register_cache_class(cls: type) -> None:
         cls,
         _flatten,
         lambda children, context: _unflatten(cls, children, context),
-        serialized_type_name=f"{cls.__module__}.{cls.__qualname__}",
+        serialized_type_name=_serialized_name(cls),
         flatten_with_keys_fn=_flatten_with_keys,
     )
     _registered.add(cls)
+
+
+def _replace_registration(cls: type) -> None:
+    earlier = pytree.SUPPORTED_NODES[cls].unflatten_fn
+
+    def unflatten(children: Iterable[Any], context: Any) -> Any:
+        return _unflatten(cls, children, context) if _is_own(context) else earlier(children, context)
+
+    replace_node(pytree.NodeDef(cls, _flatten, unflatten, _flatten_with_keys), _serialized_name(cls))
+    _registered.add(cls)
+
+
+def _serialized_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _is_own(context: Any) -> bool:
+    """Returns whether ``_flatten`` made the context of a structure."""
+    return isinstance(context, dict) and context.keys() == {"children", "layers", "derived", "window", "context"}
 
 
 def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -74,6 +74,7 @@ __all__ = [
     "python_kernels",
     "pytree",
     "remember_item",
+    "replace_node",
     "replaced_kernels",
     "scan",
     "size_oblivious",
@@ -354,6 +355,19 @@ def size_oblivious() -> AbstractContextManager[Any]:
 
 
 # ---------------------------------------------------------------- capture
+
+
+def replace_node(node: Any, serialized_name: str) -> None:
+    """Replaces the registration of a class with pytree by ``node``, a ``NodeDef``; pytree itself refuses a second one.
+
+    Saved structures with the earlier name still find the class. Without the tables of torch: AttributeError.
+    """
+    cls = node.type
+    pytree.SUPPORTED_NODES[cls] = node
+    serialized = pytree.SUPPORTED_SERIALIZED_TYPES[cls]
+    pytree.SUPPORTED_SERIALIZED_TYPES[cls] = serialized._replace(serialized_type_name=serialized_name)
+    pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[serialized_name] = cls
+    _load("torch.fx._pytree").SUPPORTED_NODES.pop(cls, None)
 
 
 def control_flow_settings() -> AbstractContextManager[Any]:

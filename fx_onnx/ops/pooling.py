@@ -1,11 +1,13 @@
 """Pooling: MaxPool, AveragePool and global pooling.
 
 If the sizes of the input are known, the windows that ceil_mode adds become pads at the end, whose meaning ONNX
-defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch leaves out a window that would start after
-the input and its left pad.
+defines exactly. ONNX's own ceil_mode is used for dynamic sizes, and if such a pad would be as large as the kernel, as
+with dilation: ONNX Runtime refuses that pad. torch leaves out a window that would start after the input and its left
+pad.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,14 +56,15 @@ def _window(
     dilation: int | Sequence[int],
     ceil_mode: bool,
 ) -> Window:
-    """Returns the windows of a pooling; for static sizes, pads at the end replace ceil_mode."""
+    """Returns the windows of a pooling; for static sizes, pads at the end smaller than the kernel replace ceil_mode."""
     kernel, steps, pads = per_axis(kernel_size, axes), per_axis(dilation, axes), per_axis(padding, axes)
     strides = per_axis(stride, axes) if stride else kernel
     ceil_mode_pads = [0] * axes
     known = [size for size in sizes[-axes:] if isinstance(size, int)]
     if ceil_mode and len(known) == axes:
-        ceil_mode = False
-        ceil_mode_pads = list(map(_ceil_mode_pad, known, kernel, strides, pads, steps))
+        more = list(map(_ceil_mode_pad, known, kernel, strides, pads, steps))
+        if all(map(operator.lt, map(operator.add, pads, more), kernel)):
+            ceil_mode, ceil_mode_pads = False, more
     return Window(kernel, strides, pads, steps, ceil_mode, ceil_mode_pads)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
 
@@ -213,7 +214,7 @@ def test_a_transformers_without_some_of_the_classes(monkeypatch: pytest.MonkeyPa
 
 def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     axes = {0: "batch", 2: "past"}
-    pytrees.register(DynamicCache())
+    pytrees.register((DynamicCache(), MiniMaxCache()))
     assert pytrees.axes_of_part(DynamicLayer(), "keys", axes) == axes
     assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", axes) == {0: "batch", 2: "past_window"}
     assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", {0: "batch"}) == {0: "batch"}
@@ -222,6 +223,24 @@ def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     assert pytrees.axes_of_part(DynamicIndexedLayer(), "indexer_position_ids", axes) == {1: "batch", 2: "past"}
     assert pytrees.axes_of_part(MiniMaxCache(), "linear_cache", axes) == {0: "batch"}
     assert pytrees.axes_of_part({"conv_states": ()}, "conv_states", axes) == axes
+
+
+def test_a_registration_by_transformers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its contexts are still rebuilt, as a model that transformers exported before returns them."""
+    exporters = pytest.importorskip("transformers.exporters.exporter_dynamo")
+    cls = type("OwnCache", (DynamicCache,), {})
+    monkeypatch.setattr(sys.modules[__name__], cls.__name__, cls, raising=False)
+    exporters.register_pytree_node(cls)
+    cache = cls()
+    cache.update(torch.ones(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0)
+    leaves, theirs = pytree.tree_flatten(cache)
+    saved = pytree.treespec_dumps(theirs)
+    pytrees.register([cache])
+    own = pytree.tree_structure(cache)
+    assert [(leaf.path, leaf.in_cache) for leaf in pytrees.leaves(own)] == [((0, "key"), True), ((0, "value"), True)]
+    assert [leaf.in_cache for leaf in pytrees.leaves(theirs)] == [False, False]
+    for spec in (own, theirs, pytree.treespec_loads(saved), pytree.treespec_loads(pytree.treespec_dumps(own))):
+        assert pytree.tree_unflatten(leaves, spec).layers[0].values is leaves[1]
 
 
 def test_a_quantized_cache_is_refused() -> None:

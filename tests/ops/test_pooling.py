@@ -16,6 +16,7 @@ aten = torch.ops.aten
         Case(aten.max_pool2d.default, f32(3, 9, 8), [2]),
         Case(aten.max_pool2d.default, f32(2, 3, 9, 8), [3, 3], [2, 2], [1, 1], [2, 1], True, emits=["MaxPool"]),
         Case(aten.max_pool2d.default, f32(2, 3, 10, 6), [2, 2], [4, 4], [1, 1], [1, 1], True),
+        Case(aten.max_pool1d.default, f32(2, 3, 8), [2], [2], [1], [3], True),
         Case(aten.max_pool2d.default, f64(2, 3, 6, 6), [2, 2]),
         Case(aten.max_pool2d.default, u8(2, 3, 6, 6), [2, 2], emits=["MaxPool"]),
         Case(aten.max_pool2d.default, i64(2, 3, 6, 6), [2, 2], emits=["Cast", "MaxPool", "Cast"]),
@@ -24,7 +25,11 @@ aten = torch.ops.aten
         Case(aten.max_pool2d_with_indices.default, f32(2, 3, 9, 8), [3, 2], [2, 2], [1, 1]),
         Case(aten.max_pool2d_with_indices.default, f32(3, 9, 8), [3, 2], [2, 2], [1, 1], [1, 1], True),
         Case(aten.max_pool2d_with_indices.default, f32(1, 1, 9, 8), [3, 2], emits=["MaxPool"], dynamic=False),
+        Case(aten.max_pool2d_with_indices.default, f32(2, 3, 8, 9), [2, 3], [2, 2], [1, 1], [3, 2], True),
         Case(aten.max_pool3d_with_indices.default, f32(2, 3, 5, 6, 7), [2, 2, 3]),
+        Case(
+            aten.max_pool3d_with_indices.default, f32(2, 3, 6, 6, 6), [3, 2, 3], [2, 2, 2], [1, 1, 1], [1, 2, 1], True
+        ),
     ]
 )
 def test_max_pool(case: Case) -> None:
