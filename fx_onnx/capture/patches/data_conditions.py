@@ -39,14 +39,15 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced", "left_out_checks", "stops_at_check",
-    "watch_conditions",
+    "DISPATCHING", "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced", "left_out_checks",
+    "stops_at_check", "watch_conditions",
 ]  # fmt: skip
 
 _UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
-_OWN_FILES = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+"""The files whose frames stand between the code of a model and a function of torch."""
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
@@ -178,7 +179,7 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], f
 
     def __bool__(self: Any) -> bool:
         frame: Any = sys._getframe(1)
-        while frame.f_code.co_filename in _OWN_FILES:
+        while frame.f_code.co_filename in DISPATCHING:
             frame = frame.f_back
         answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
         if answer is None or _may_be_caught(frame):

@@ -8,6 +8,7 @@ like one of a plain attribute. If the forward changes the weight, each call woul
 from __future__ import annotations
 
 import operator
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fx_onnx.capture.patches.data_conditions import DISPATCHING
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.source_lines import calling_frame
+from fx_onnx.core.source_lines import is_internal
 from fx_onnx.core.torch_private import OpOverload, unset_fake_temporarily
 from fx_onnx.core.trace_private import recorded_constant, recorded_node, undispatched
 
@@ -70,8 +72,15 @@ class WeightValues:
                 hook.remove()
 
     def _value(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function with the values of its tensors if all are known, or else with the tensors."""
-        frame = calling_frame()
+        """Calls a function with the values of its tensors if all are known, or else with the tensors.
+
+        Only the code of a model gets values: the branches of a TorchScript module need numbers that stay symbolic.
+        """
+        frame: Any = sys._getframe(2)
+        while frame.f_code.co_filename in DISPATCHING:
+            frame = frame.f_back
+        if is_internal(frame.f_code.co_filename):
+            return function(*args, **kwargs)
         place = frame.f_code, frame.f_lasti
         answers, count = self._answers[place], self._calls[place]
         self._calls[place] += 1
