@@ -215,8 +215,8 @@ def compares_identity(model: torch.nn.Module) -> bool:
 
     Strict mode answers no for each number that depends on data. Code without a source may ask it too.
     """
-    forwards = {inspect.unwrap(kind.forward): None for kind in map(type, model.modules())}
-    if not all(Path(each.__code__.co_filename).is_file() for each in forwards if isinstance(each, FunctionType)):
+    codes = {getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in model.modules()}
+    if not all(code is not None and Path(code.co_filename).is_file() for code in codes):
         return True
     trees = [each.tree for each in itertools.chain.from_iterable(_Code(model, set()).functions.values())]
     compared = (
