@@ -12,24 +12,18 @@ from fx_onnx.pretrained.tasks import TASKS
 
 IN_OPTIMUM, IN_JS = "optimum-onnx", "transformers.js"
 _SAME = "the files of feature-extraction"
-_NOT_IN_JS = {IN_JS: "not run"}
 WITHOUT = {
-    "depth-estimation": _NOT_IN_JS,
     "document-question-answering": {IN_JS: "its class is that of image-to-text"},
-    "fill-mask": _NOT_IN_JS,
     "image-text-to-text": {IN_OPTIMUM: "no class"},
     "keypoint-detection": {IN_OPTIMUM: "not run", IN_JS: "no class"},
     "mask-generation": {IN_OPTIMUM: "no class"},
     "masked-image-modeling": {IN_JS: "no class"},
     "multiple-choice": {IN_JS: "no class"},
     "sentence-similarity": {IN_OPTIMUM: _SAME, IN_JS: _SAME},
-    "text-classification": _NOT_IN_JS,
     "text-to-audio": {IN_OPTIMUM: "no class for parts"},
-    "time-series": _NOT_IN_JS,
     "video-classification": {IN_JS: "no class"},
     "visual-question-answering": {IN_OPTIMUM: "not run", IN_JS: "no class"},
     "zero-shot-audio-classification": {IN_OPTIMUM: "not run", IN_JS: "not run"},
-    "zero-shot-object-detection": _NOT_IN_JS,
 }
 """Task → client → why it has no case."""
 

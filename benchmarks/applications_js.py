@@ -27,7 +27,8 @@ from fx_onnx.pretrained.precisions import PRECISIONS, convert
 from fx_onnx.pretrained.source import read_source
 
 NAMES = (
-    *("roberta", "distilbert", "vit", "convnextv2", "segformer", "detr", "swin2sr"),
+    *("bert", "albert", "roberta", "distilbert", "vit", "convnextv2", "segformer", "detr", "owlvit", "swin2sr", "glpn"),
+    "patchtst",
     *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),

@@ -287,7 +287,8 @@ def _fits(layer: Any, row: Precision) -> bool:
     if type(layer) not in (nn.Linear, _conv1d()):
         return False
     length = layer.in_features if type(layer) is nn.Linear else layer.nx
-    return length % row.block == 0 and bool(layer.weight.isfinite().all())
+    # A row of one number needs a scale as large as itself, and torchao has no form for it.
+    return length > 1 and length % row.block == 0 and bool(layer.weight.isfinite().all())
 
 
 def _conv1d() -> Any:

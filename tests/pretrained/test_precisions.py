@@ -125,6 +125,7 @@ def test_other_rows() -> None:
     assert not quantizes(other, "q4") and quantizes(other, "int8") and not quantizes(other, "fp16")
     found = convert(other, {"input": torch.randn(2, 40)}, "q4")
     assert found.kept == ("0",) and found.distance == 0
+    assert convert(Net(sizes=(64, 1, 64)).eval(), kwargs(), "int8").kept == ("last",)
 
 
 def test_largest_negative_number() -> None:
