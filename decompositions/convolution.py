@@ -48,6 +48,11 @@ def _windows(weight: Tensor) -> Tensor:
     return torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(count, 1, *weight.shape[2:])
 
 
+def _with_bias(result: Tensor, bias: Tensor | None, axes: int) -> Tensor:
+    """Returns a result over spatial axes, (channels, *sizes) or a batch of these, with the bias of each channel."""
+    return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+
+
 @decomposes(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
 def conv(
     input: Tensor,
@@ -71,7 +76,7 @@ def conv(
         of_groups = windows.reshape(*input.shape[: -axes - 1], groups, -1, math.prod(windows.shape[2:]))
         result = weight.reshape(groups, -1, math.prod(weight.shape[1:])) @ of_groups
         result = result.reshape(*input.shape[: -axes - 1], weight.shape[0], *windows.shape[2:])
-        return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+        return _with_bias(result, bias, axes)
     pads = [count for each in reversed(list(padding) * (axes // len(padding))) for count in (each, each)]
     return function(torch.nn.functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
 
@@ -100,14 +105,14 @@ def conv_transpose(
         windows = columns.reshape(-1, math.prod(weight.shape[2:]), *input.shape[-axes:])
         result = transposed(windows, _windows(weight), None, stride, padding, output_padding, 1, dilation)
         result = result.reshape(*input.shape[: -axes - 1], groups * weight.shape[1], *result.shape[2:])
-        return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+        return _with_bias(result, bias, axes)
     result = transposed(input, weight, None, stride, 0, 0, groups, dilation)
     cuts, extras = (list(each) * axes if len(each) == 1 else list(each) for each in (padding, output_padding))
     pads = []
     for cut, extra in zip(reversed(cuts), reversed(extras), strict=True):
         pads += [-cut, extra - cut]
     result = torch.nn.functional.pad(result, pads)
-    return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+    return _with_bias(result, bias, axes)
 
 
 @decomposes(aten.convolution.default)

@@ -13,14 +13,12 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 
 __all__ = [
     "TracedLine",
-    "calling_frame",
     "function_location",
     "function_place",
     "innermost_line",
@@ -48,14 +46,6 @@ def is_internal(filename: str) -> bool:
         or any(path.is_relative_to(folder) for folder in _INTERNAL)
         or not (path.is_file() or _is_cell(filename))
     )
-
-
-def calling_frame() -> FrameType:
-    """Returns the innermost frame of the user's or a library's code that has called the caller."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 # The code of these packages handles symbolic numbers, or never gets them.
