@@ -71,9 +71,11 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]
     known = {name for name, _ in model.named_buffers(remove_duplicate=False)}
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
     before, changed = python_values(model, known), list[ChangedValue]()
+    after = dict[Place, Values]()
 
     def compare(*_: Any) -> None:
-        changed.extend(_changed_values(model, before, python_values(model, known)))
+        after.update(python_values(model, known))
+        changed.extend(_changed_values(model, before, after))
         for module, own in buffers:
             for name in module._buffers.keys() - own.keys():
                 del module._buffers[name]
@@ -86,9 +88,9 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]
         yield changed
     finally:
         hook.remove()
-        for place, leaves in python_values(model, known, before).items():
+        for place, leaves in (after or python_values(model, known)).items():
             found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
-            if found and isinstance(place.owner, str):
+            if found and place not in before and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)
         for tensor, old in tensors:
             if not torch.equal(tensor, old):

@@ -53,6 +53,8 @@ _NUMBERS = (int, float, bool, str, type(None), np.generic)
 _IDENTICAL = (torch.Tensor, torch.nn.Module)
 """The kinds of values that are the same only as one object."""
 _VALUES = (*_NUMBERS, *_SYMBOLS, *_IDENTICAL, np.ndarray)
+_ATOMS = frozenset({int, float, bool, str, type(None)})
+"""The classes of most values, which hold no others."""
 _NESTED = 3
 """How deep containers and objects are compared: a dict of lists of dicts."""
 _MAX_ELEMENTS = 2**20
@@ -68,27 +70,30 @@ _KINDS: dict[Any, str] = {
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 
 
-def python_values(
-    model: torch.nn.Module, buffers: Container[str] = (), known: Container[Place] = ()
-) -> dict[Place, Values]:
+def python_values(model: torch.nn.Module, buffers: Container[str] = ()) -> dict[Place, Values]:
     """Returns the values that the forward of a model may change, by place.
 
     Args:
         model: The model.
         buffers: The paths of the buffers that are left out.
-        known: The places that are left out.
     """
     seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
-    values: dict[Place, Any] = dict(zip(RANDOM, (random.getstate(), np.random.get_state()), strict=True))
+    values: dict[Place, Any] = {}
     kinds: dict[type, None] = {}
     for path, module in model.named_modules():
-        kinds[type(module)] = None
-        for name, value in {**vars(module), **module._buffers, **module._modules}.items():
-            if name not in _OWN_ATTRIBUTES and f"{path}.{name}".removeprefix(".") not in buffers:
-                values[Place(path, name, type(module))] = value
+        kinds[kind := type(module)] = None
+        own = {name: value for name, value in module._buffers.items() if f"{path}.{name}".removeprefix(".") not in buffers}
+        for name, value in {**vars(module), **own, **module._modules}.items():
+            if name not in _OWN_ATTRIBUTES:
+                values[Place(path, name, kind)] = value
     for base in {base: None for kind in kinds for base in kind.__mro__ if not is_library(base.__module__)}:
         values.update(_shared_values(base))
-    return {place: dict(_leaves(value, seen, ())) for place, value in values.items() if place not in known}
+    generator: Any = np.random.get_state()
+    states = random.getstate(), (generator[1].tobytes(), *generator[2:])
+    return {place: {(): state} for place, state in zip(RANDOM, states, strict=True)} | {
+        place: {(): value} if type(value) in _ATOMS else dict(_leaves(value, seen, ()))
+        for place, value in values.items()
+    }
 
 
 def _shared_values(kind: type) -> Iterator[tuple[Place, Any]]:
@@ -141,14 +146,14 @@ def _items(value: Any, seen: set[int]) -> Iterable[tuple[Any, Any]]:
 def changed_leaves(before: Values, after: Values) -> list[tuple[Any, Any]]:
     """Returns the values that differ, before and after the forward. One that is missing is an object without a kind."""
     pairs = ((before.get(key, _MISSING), after.get(key, _MISSING)) for key in {**before, **after})
-    return [pair for pair in pairs if not _is_same(*pair)]
+    return [pair for pair in pairs if pair[0] is not pair[1] and not _is_same(*pair)]
 
 
 def _is_same(value: Any, now: Any) -> bool:
     if isinstance(value, np.ndarray) and isinstance(now, np.ndarray):
         return np.array_equal(value, now, equal_nan=value.dtype.kind in "fc")
-    if value is now or isinstance(value, _IDENTICAL) or type(value) is not type(now):
-        return value is now
+    if isinstance(value, _IDENTICAL) or type(value) is not type(now):
+        return False
     return bool(value == now or value != value)  # NaN differs from itself
 
 

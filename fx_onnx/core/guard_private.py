@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import sympy
+import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
@@ -24,6 +27,7 @@ from fx_onnx.core.torch_private import unset_fake_temporarily
 
 __all__ = [
     "GuardOrigin",
+    "asks_for_layout",
     "assume_sizes_from_2",
     "check_conditions",
     "disproved_guards",
@@ -31,7 +35,6 @@ __all__ = [
     "guard_location",
     "guard_origin",
     "guard_script_line",
-    "layout_questions",
     "mark_origin",
     "names_of_sources",
     "ranges_before_hints",
@@ -129,13 +132,26 @@ def guard_origin(guard: Any) -> GuardOrigin:
     return origin
 
 
-@cache
-def layout_questions() -> frozenset[Any]:
-    """Returns the code of torch's functions whose own questions about sizes are about the layout of a result only.
+_COMPARING = (torch.__file__, str(Path(torch.__file__).parent / "fx"), str(Path(__file__).parents[1]))
+"""The files that compare symbolic sizes for the code that asks: torch's and the dispatchers of patches."""
 
-    A fake convolution asks whether its input is empty, for the kernel and its memory format. Without the function, such
-    a question about an expression of sizes may become an untrue finding.
+
+def asks_for_layout(frame: Any) -> bool:
+    """Returns whether torch asks about a size for the layout of a result only, which changes no value.
+
+    A fake convolution asks whether its input is empty, and how large it is, for the kernel and its memory format.
+    Without its function, such a question becomes an untrue finding, or a decomposition is refused for it.
+
+    Args:
+        frame: the frame of the comparison, or one within it.
     """
+    while frame is not None and frame.f_code.co_filename.startswith(_COMPARING):
+        frame = frame.f_back
+    return frame is not None and frame.f_code in _layout_questions()
+
+
+@cache
+def _layout_questions() -> frozenset[Any]:
     functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
     return frozenset(inspect.unwrap(each).__code__ for each in functions if each is not None)
 
@@ -178,8 +194,8 @@ def assume_sizes_from_2(shape_env: Any) -> None:
 def ranges_before_hints(shape_env: Any) -> Iterator[None]:
     """Lets the ranges of sizes answer torch's questions before the sizes of the example, which may be outside of them.
 
-    ``assume_sizes_from_2`` excludes an example's size of 1. Without the methods there is no effect; then torch refuses
-    a decomposition that asks whether such a size is 1.
+    ``assume_sizes_from_2`` excludes an example's size of 1. A question about a layout needs no guard. Without the
+    methods there is no effect; then torch refuses a decomposition that asks whether such a size is 1.
     """
     known = getattr(shape_env, "_maybe_evaluate_static", None)
     evaluate = getattr(shape_env, "evaluate_sym_node", None)
@@ -189,6 +205,8 @@ def ranges_before_hints(shape_env: Any) -> Iterator[None]:
 
     def answered(node: Any, *args: Any, **kwargs: Any) -> Any:
         answer = known(node.expr)
+        if answer is None and asks_for_layout(sys._getframe(1)):
+            answer = node.hint
         return evaluate(node, *args, **kwargs) if answer is None else answer
 
     shape_env.evaluate_sym_node = answered

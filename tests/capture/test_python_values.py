@@ -57,7 +57,7 @@ def change_shared(model: Model) -> None:
         (lambda model: next(model.numbers), "numbers", "Python number"),
         (lambda model: TOTAL.append(3), "TOTAL", "Python number"),
         (change_shared, "shared", "Python number"),
-        (lambda model: np.random.rand(), RANDOM[1].name, "NumPy array"),
+        (lambda model: np.random.rand(), RANDOM[1].name, "Python value"),
     ],
 )
 def test_changes(change: Callable[[Any], object], name: str, kind: str) -> None:

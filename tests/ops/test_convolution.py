@@ -64,6 +64,7 @@ def modulated(x: torch.Tensor, w: torch.Tensor, *, function: Any, biased: bool =
         (F.conv_transpose3d, {"stride": (1, 2, 1)}),
         (lambda x, w, b, **options: F.conv2d(x[0], w, b, **options), {}),
         (lambda x, w, b, **options: F.conv_transpose2d(x[0], w, b, **options), {"stride": 2}),
+        (lambda x, w, b, **options: F.conv2d(x, w[..., :1, :1], b, **options), {}),
     ],
 )
 def test_groups_from_a_size(function: Any, options: dict[str, Any]) -> None:

@@ -9,13 +9,12 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from fx_onnx.capture.patches.patching import Around, Patch
-from fx_onnx.core.guard_private import GuardOrigin, layout_questions, mark_origin, traced_frames
+from fx_onnx.core.guard_private import GuardOrigin, asks_for_layout, mark_origin, traced_frames
 from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["PATCHES"]
@@ -24,10 +23,6 @@ _EXPORT = inspect.unwrap(torch.export.export).__code__  # calls the model
 _RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
 _CONVERTING = ("guard_int", "guard_float")  # torch's methods that make a Python number of a symbolic one
 _CALLING = "__torch_function__"  # a mode of torch.export is active, so that each call of torch has this frame
-
-
-_COMPARING = (torch.__file__, str(Path(torch.__file__).parent / "fx"), str(Path(__file__).parents[2]))
-"""The files that compare symbolic sizes for the code that asks: torch's and the dispatchers of patches."""
 
 
 def _with_origin(record: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,11 +48,11 @@ PATCHES = (
 def _origin() -> GuardOrigin:
     """Returns the origin of a guard, from the frames inside of the call of torch.export."""
     raises = converts = truncates = False
-    call, user, asking = None, None, None
+    call, user = None, None
     frame: Any = sys._getframe(2)
+    is_layout = asks_for_layout(frame)
     while frame is not None and frame.f_code is not _EXPORT and user is None:
         name, filename = frame.f_code.co_name, frame.f_code.co_filename
-        asking = asking or (None if filename.startswith(_COMPARING) else frame.f_code)
         if not is_internal(filename):
             user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)
         raises |= name == _RAISING
@@ -67,4 +62,4 @@ def _origin() -> GuardOrigin:
             call = tuple(frame.f_locals.get(each) for each in ("func", "args", "kwargs"))
         frame = frame.f_back
     traced = (each for each in reversed(traced_frames()) if not is_internal(each.filename))  # in strict mode
-    return GuardOrigin(user or next(traced, None), raises, converts, truncates, asking in layout_questions(), call)
+    return GuardOrigin(user or next(traced, None), raises, converts, truncates, is_layout, call)
