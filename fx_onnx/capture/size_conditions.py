@@ -52,6 +52,7 @@ _MANY = 6  # the number of dims from which on the sizes of one dim change at a t
 _TRIES = 4  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
+_WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
 _OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
 
 
@@ -215,8 +216,8 @@ class SizeFacts:
             return
         tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
         outcomes = {outcome for _, outcome in tried}
-        if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
-            yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
+        if not outcomes.isdisjoint(_WRONG | {Outcome.UNKNOWN}) or not outcomes:
+            yield replace(condition, is_certain=not outcomes.isdisjoint(_WRONG))
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
             yield self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
@@ -341,9 +342,11 @@ class SizeFacts:
         for size, found in ((1, ones), (0, zeros | own)):
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
-                if outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
-                    excludes = sympy.Ne(symbol, size, evaluate=False)
-                    findings.append(replace(condition, expression=excludes, kind="finding"))
+                excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
+                if outcome is Outcome.DEPENDS:
+                    yield excluding
+                elif outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
+                    findings.append(excluding)
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}

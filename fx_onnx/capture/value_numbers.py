@@ -25,6 +25,7 @@ from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
+from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -67,6 +68,7 @@ class Outcome(enum.Enum):
     EQUAL = "equal"
     DIFFERENT = "different"
     RAISES = "the module raises an exception"
+    DEPENDS = "the module decides by data where the program does not"
     UNKNOWN = "unknown"
 
 
@@ -350,6 +352,8 @@ class FakeRuns:
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
         except _Undecidable:
             return Outcome.UNKNOWN
+        except UNDECIDED:
+            return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:

@@ -38,6 +38,7 @@ __all__ = [
     "mark_origin",
     "names_of_sources",
     "ranges_before_hints",
+    "sizes_that_decide",
     "symbols_of_sources",
     "traced_frames",
     "without_remainders",
@@ -214,6 +215,24 @@ def ranges_before_hints(shape_env: Any) -> Iterator[None]:
         yield
     finally:
         shape_env.evaluate_sym_node = evaluate
+
+
+def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any]]:
+    """Returns the answer to a condition with sizes that depend on data, and for which sizes of inputs it is certain.
+
+    ``Eq(u0 + n, 0)`` is false where ``n >= 1``. If that does not suffice, the sizes are 2 or more, which torch assumes
+    unless 0 and 1 are sizes like any other. The answer is None if it depends on the data, if the sizes of the example
+    are smaller, or without the names; then torch refuses the condition.
+    """
+    bounds = getattr(import_module("torch.utils._sympy.value_ranges"), "bound_sympy", None)
+    values, ranges = getattr(shape_env, "backed_var_to_val", {}), getattr(shape_env, "var_to_range", {})
+    sizes = [symbol for symbol in condition.free_symbols if values.get(symbol, 0) >= 1 and symbol in ranges]
+    for least in (1, 2) if bounds is not None else ():
+        larger = {each: type(ranges[each])(least, ranges[each].upper) for each in sizes if values[each] >= least}
+        answer = bounds(condition, {**ranges, **larger})
+        if larger and answer.is_singleton():
+            return answer.lower, [sympy.Ge(each, least) for each in larger]
+    return None, ()
 
 
 def _clear_caches(shape_env: Any) -> None:

@@ -7,7 +7,10 @@ result. An exception that the model itself may catch decides about results, and 
 
 torch raises an error for every other condition, and where it needs a number or a size that depends on data. If the
 model catches that error, the captured program has the results of the handler for all data, so the capture counts as
-failed. The errors are kept where torch makes them: in a function of torch, or for a condition on a symbolic number.
+failed. The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
+
+A condition on sizes that depend on data may be certain for all sizes of the inputs but 0 and 1, which torch excludes
+unless they are sizes like any other. It is answered here, and the sizes for which it is certain become a guard.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.core import threads
+from fx_onnx.core.guard_private import sizes_that_decide
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.source_lines import innermost_line, is_internal
@@ -39,11 +43,12 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "DISPATCHING", "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced", "left_out_checks",
-    "stops_at_check", "watch_conditions",
+    "DISPATCHING", "UNDECIDED", "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced",
+    "left_out_checks", "stops_at_check", "watch_conditions",
 ]  # fmt: skip
 
-_UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+"""What torch raises where a condition, a number or a size depends on data."""
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
@@ -95,7 +100,8 @@ def is_number(error: Exception) -> bool:
 
 def _called(error: Exception) -> list[str]:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__]
-    return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames]
+    calls = [frame for frame in frames if frame.f_code.co_name != "answered"]  # one for each size that torch asks for
+    return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in calls]
 
 
 # torch asks for these facts of each weight often, before the model runs. No mode changes them.
@@ -134,7 +140,7 @@ class Redirected(TorchFunctionMode):
         called = self._replacements.get(func) or self._replaced(func, args, kwargs)
         try:
             result = called(*args, **kwargs)
-        except _UNDECIDED as error:
+        except UNDECIDED as error:
             self.errors.append(error)
             raise
         remember_number(func, args, kwargs, result)
@@ -155,15 +161,23 @@ def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterato
     """
     found = ConditionsOnData(errors=errors)
 
-    def keep(make: Callable[..., Exception]) -> Callable[..., Exception]:
-        def make_and_keep(*args: Any, **kwargs: Any) -> Exception:
-            found.errors.append(make(*args, **kwargs))
-            return found.errors[-1]
+    def keep(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        def answered(self: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return evaluate(self, number, *args, **kwargs)
+            except GuardOnDataDependentSymNode as error:
+                answer, assumptions = sizes_that_decide(self, number.expr)
+                if answer is None:
+                    found.errors.append(error)
+                    raise
+                for assumption in assumptions:
+                    self.evaluate_expr(assumption)
+                return answer
 
-        return make_and_keep
+        return answered
 
     with ExitStack() as stack:
-        stack.enter_context(apply_patches([Patch(_MAKER, Around(keep), "A model could catch the error.")]))
+        stack.enter_context(apply_patches([Patch(_EVALUATE, Around(keep), "A model could catch the error.")]))
         if leave_out_checks:
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
                 answering = _answering(kind.__bool__, is_open, found)
@@ -171,7 +185,7 @@ def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterato
         yield found
 
 
-_MAKER = "torch.fx.experimental.symbolic_shapes:ShapeEnv._make_data_dependent_error"
+_EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
 
 
 def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:

@@ -203,6 +203,30 @@ def test_a_condition_that_chooses_a_result_is_refused(function: Callable[[Any, T
     assert error.value.id in ("FX1102", "FX1103")
 
 
+def with_itself(x: Tensor) -> Tensor:
+    return torch.cat([x[x > 0], x])
+
+
+@pytest.mark.parametrize(
+    ("function", "excluded"),
+    [
+        (lambda self, x: x if with_itself(x).numel() == 0 else with_itself(x), []),
+        (lambda self, x: x if with_itself(x).shape[0] < 1 else with_itself(x).sum() + 1, [0]),
+        (lambda self, x: x if with_itself(x).shape[0] == 1 else with_itself(x).cumsum(0) + 1, [1]),
+    ],
+)
+def test_a_condition_that_sizes_of_inputs_decide(function: Callable[[Any, Tensor], Tensor], excluded: list[int]) -> None:
+    """``u0 + n == 1`` is false for n >= 2, whatever u0 is; torch assumes such sizes."""
+    model = Model(function).eval()
+    program = fx_onnx.export(model, (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    conditions = program.dims.conditions
+    assert [n for n in range(5) if not all(each.holds(dict.fromkeys(each.dims, n)) for each in conditions)] == excluded
+    assert len(program.findings) == len(excluded)
+    for n in {*range(5)} - {*excluded}:
+        x = -torch.rand(n)
+        assert_close(program(x), (model(x),))
+
+
 def sum_is_positive(self: Any, x: Tensor) -> Tensor:
     return int(x.numel()) + int(x.abs().max() + 1) * (x + 1 if bool(x.sum() > 0) is True else x - 1)
 
