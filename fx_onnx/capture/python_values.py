@@ -82,7 +82,9 @@ def python_values(model: torch.nn.Module, buffers: Container[str] = ()) -> dict[
     kinds: dict[type, None] = {}
     for path, module in model.named_modules():
         kinds[kind := type(module)] = None
-        own = {name: value for name, value in module._buffers.items() if f"{path}.{name}".removeprefix(".") not in buffers}
+        own = {
+            name: value for name, value in module._buffers.items() if f"{path}.{name}".removeprefix(".") not in buffers
+        }
         for name, value in {**vars(module), **own, **module._modules}.items():
             if name not in _OWN_ATTRIBUTES:
                 values[Place(path, name, kind)] = value

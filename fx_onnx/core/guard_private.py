@@ -31,6 +31,7 @@ __all__ = [
     "assume_sizes_from_2",
     "check_conditions",
     "disproved_guards",
+    "example_size",
     "forget_guard",
     "guard_location",
     "guard_origin",
@@ -100,6 +101,14 @@ def without_remainders(number: Any) -> Any:
     plain = expression.xreplace(quotients).expand()
     terms, plain_terms = (len(each.as_ordered_terms()) for each in (expression, plain))
     return node.shape_env.create_symintnode(plain, hint=node.hint) if plain_terms < terms else number
+
+
+def example_size(size: Any) -> int:
+    """Returns a size of the example, without a guard; 1 for a size that depends on data.
+
+    Without the attribute each size is 1.
+    """
+    return size if isinstance(size, int) else getattr(size.node, "hint", None) or 1
 
 
 class GuardOrigin(NamedTuple):

@@ -24,7 +24,7 @@ import fx_onnx.core.custom_ops  # noqa: F401  defines fx_onnx::lstsq
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.guard_private import without_remainders
+from fx_onnx.core.guard_private import example_size, without_remainders
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
@@ -202,6 +202,12 @@ PATCHES = (
         "torch._subclasses.fake_impls:_compute_slice_index",
         Around(lambda bound: partial(_bound, bound)),
         "The size of a slice is a new symbol where torch does not know the sign of a bound.",
+    ),
+    Patch(
+        "opt_einsum.parser:get_shape",  # torch.einsum uses the library for three or more operands where it is installed
+        Around(lambda shape_of: lambda operand: tuple(map(example_size, shape_of(operand)))),
+        "It would fix all sizes; they decide in which order operands are multiplied, which changes no result.",
+        strict=False,
     ),
     Patch("torch:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:cond", Around(_cond), _ALIASES, strict=False),

@@ -215,7 +215,7 @@ def with_itself(x: Tensor) -> Tensor:
         (lambda self, x: x if with_itself(x).shape[0] == 1 else with_itself(x).cumsum(0) + 1, [1]),
     ],
 )
-def test_a_condition_that_sizes_of_inputs_decide(function: Callable[[Any, Tensor], Tensor], excluded: list[int]) -> None:
+def test_sizes_of_inputs_decide_a_condition(function: Callable[[Any, Tensor], Tensor], excluded: list[int]) -> None:
     """``u0 + n == 1`` is false for n >= 2, whatever u0 is; torch assumes such sizes."""
     model = Model(function).eval()
     program = fx_onnx.export(model, (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
