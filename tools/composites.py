@@ -1,11 +1,12 @@
 """Exports every composite operator of ATen in each context of a forward, and compares the results with eager mode.
 
 python -m tools.composites [--operators meshgrid.indexing,einsum.default] [--contexts inference_mode,autocast]
+python -m tools.composites --samples 4
 
 An operator that torch composes from others (CompositeImplicitAutograd) reaches the exporter whole or in parts, by the
-context. Its example arguments are found by trial: the first ones from a list of values for each type that eager
-mode accepts. The command prints each call that is wrong, or that is refused although torch.export captures it, and ends
-with the counts.
+context. Its example arguments are found by trial: the first ones from a list of values for each type that eager mode
+accepts. With --samples, they are samples of PyTorch's own operator tests instead. The command prints each call that is
+wrong, or that is refused although torch.export captures it, and ends with the counts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import contextlib
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch.utils import _pytree as pytree
 import fx_onnx
 from fx_onnx.core.torch_private import OpOverload, has_composite_kernel, operator_names
 from tests.compare import assert_close
+from tests.opinfo.sweep import entries
 
 CONTEXTS: Mapping[str, Callable[[], Any]] = {
     "eval": contextlib.nullcontext,
@@ -132,16 +134,18 @@ _GIVEN: Mapping[str, tuple[Any, ...]] = {
 class Call:
     """A call of an operator with example arguments."""
 
-    operator: OpOverload
+    operator: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    sample: str = ""
 
     def __str__(self) -> str:
-        return str(self.operator).removeprefix("aten.")
+        return self.sample or str(self.operator).removeprefix("aten.")
 
     @property
     def is_random(self) -> bool:
-        return torch.Tag.nondeterministic_seeded in self.operator.tags or "dropout" in str(self) or "rrelu" in str(self)
+        tags = getattr(self.operator, "tags", ())
+        return torch.Tag.nondeterministic_seeded in tags or "dropout" in str(self) or "rrelu" in str(self)
 
 
 class Model(nn.Module):
@@ -192,6 +196,27 @@ def find_call(operator: OpOverload, tries: int = 3000) -> Call | None:
             if _is_accepted(call):
                 return call
     return None
+
+
+def found_calls(operators: Iterable[OpOverload]) -> Iterator[Call]:
+    """Yields a call of each operator."""
+    for operator in operators:
+        call = find_call(operator)
+        if call is None:
+            print(f"no arguments found: {operator._schema}", flush=True)
+        else:
+            yield call
+
+
+def sampled_calls(operators: Iterable[OpOverload], count: int) -> Iterator[Call]:
+    """Yields up to ``count`` calls of each operator, and of each variant of it, with samples of torch's own tests."""
+    names = {operator._schema.name.removeprefix("aten::") for operator in operators}
+    for entry in entries(torch.float32):
+        name = entry.name.removeprefix("nn.functional.").partition("/")[0].replace(".", "_")
+        for number, sample in enumerate(entry.samples(count) if name in names else ()):
+            call = Call(entry.function, (sample.input, *sample.args), sample.kwargs, f"{entry.name} {number}")
+            if _is_accepted(call):
+                yield call
 
 
 def _is_accepted(call: Call) -> bool:
@@ -283,18 +308,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the sweep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", type=lambda text: text.split(","))
+    parser.add_argument("--samples", type=int, default=0, help="how many of each operator's")
     parser.add_argument("--part", default="1/1", help="such as 1/2 for the first half")
     parser.add_argument("--contexts", type=lambda text: text.split(","), default=list(CONTEXTS))
     given = parser.parse_args(arguments)
     counts: dict[str, collections.Counter[str]] = {context: collections.Counter() for context in given.contexts}
     part, parts = map(int, given.part.split("/"))
-    for operator in list(composites())[part - 1 :: parts]:
-        if given.operators and str(operator).removeprefix("aten.") not in given.operators:
-            continue
-        call = find_call(operator)
-        if call is None:
-            print(f"no arguments found: {operator._schema}", flush=True)
-            continue
+    names = given.operators
+    operators = [each for each in composites() if not names or str(each).removeprefix("aten.") in names]
+    operators = operators[part - 1 :: parts]
+    for call in sampled_calls(operators, given.samples) if given.samples else found_calls(operators):
         for context in given.contexts:
             stage, reason = outcome(call, context)
             counts[context][stage] += 1

@@ -85,6 +85,12 @@ _FAILURES = (
         "an operator computes a size that depends on data, and none of its results has it",
     ),
     _Failure(
+        r"dim hint .* specialized due to hint of 1 for dimension (\S+?)\.?$",
+        MessageId.DIM_CONFLICT,
+        "use an example that is larger there, or give the dim a string as its name, because a named dim may be static",
+        "{} is 1 in the example, and torch.export makes a program for this size alone",
+    ),
+    _Failure(
         r"Suggested fixes|dim hint|as dynamic but your code specialized",
         MessageId.DIM_CONFLICT,
         "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static",

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from onnx_ir import Value
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
+from fx_onnx.ops._movement import linear_range
 from fx_onnx.ops._spatial import over_batch, per_axis, widened_or_double
 from fx_onnx.translation.emitter import Emitter
 
@@ -94,7 +96,7 @@ def _max_pool(axes: int) -> Callable[..., Value]:
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
         attributes = window.attributes(window.padding)
         result = over_batch(op, widened_or_double(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
-        return op.cast(result, op.out_dtype)
+        return _without_elements(op, op.cast(result, op.out_dtype), op.sizes(self), window)
 
     return aten_max_pool
 
@@ -130,7 +132,25 @@ def _max_and_indices(op: Emitter, self: Value, axes: int, window: Window) -> tup
         indices = op.Mod(indices, op.shape([math.prod(sizes[-axes:])]))
     if not batched:
         values, indices = op.squeeze(values, 0), op.squeeze(indices, 0)
-    return op.cast(values, op.out_dtype), indices
+    return _without_elements(op, op.cast(values, op.out_dtype), sizes, window), indices
+
+
+def _without_elements(op: Emitter, maxima: Value, sizes: Sequence[Size], window: Window) -> Value:
+    """Emits the maximum of the windows that lie wholly in the padding, which is minus infinity or the lowest integer.
+
+    ONNX Runtime starts at the lowest finite number. Such windows exist only where an axis is shorter than the dilation:
+    the others that begin before the axis reach its first elements, and torch has none that begins after it.
+    """
+    axes, dtype = len(window.kernel), op.out_dtype
+    lowest = -math.inf if dtypes.is_float(dtype) else int(np.iinfo(dtype.numpy()).min)
+    for axis, (size, count) in enumerate(zip(sizes[-axes:], op.out_sizes[-axes:], strict=True)):
+        step, pad = window.dilation[axis], window.padding[axis]
+        if not pad or step == 1 or (isinstance(size, int) and size >= step):
+            continue
+        first = linear_range(op, count, -pad, window.stride[axis])
+        outside = op.And(op.Less(first, 0), op.GreaterOrEqual(op.Mod(first, step), size))
+        maxima = op.Where(op.unsqueeze(outside, *range(1, axes - axis)), op.constant(lowest, dtype), maxima)
+    return maxima
 
 
 for _axes, _target in enumerate((aten.max_pool1d, aten.max_pool2d, aten.max_pool3d), 1):

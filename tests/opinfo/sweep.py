@@ -6,7 +6,7 @@ import random
 import time
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,12 @@ class Entry:
     def __str__(self) -> str:
         words = [self.name, str(self.dtype).removeprefix("torch."), "dynamic" if self.dynamic else ""]
         return " ".join(filter(None, words))
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of Python that calls the operator."""
+        function: Callable[..., Any] = _INFOS[self.name].op
+        return function
 
     def samples(self, count: int) -> list[SampleInput]:
         """Returns ``count`` samples, spread evenly over those of the database; the same ones each time."""

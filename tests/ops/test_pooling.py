@@ -1,7 +1,9 @@
 """Max, average and adaptive pooling."""
 
 import torch
+from torch import nn
 
+import fx_onnx
 from tests.harness import Case, cases, check, f32, f64, i64, u8
 
 aten = torch.ops.aten
@@ -30,10 +32,29 @@ aten = torch.ops.aten
         Case(
             aten.max_pool3d_with_indices.default, f32(2, 3, 6, 6, 6), [3, 2, 3], [2, 2, 2], [1, 1, 1], [1, 2, 1], True
         ),
+        Case(aten.max_pool1d.default, f32(2, 3, 2), [2], [1], [1], [3], True),
+        Case(aten.max_pool2d.default, f32(2, 3, 9, 2), [2, 2], [3, 3], [1, 1], [3, 4], True),
+        Case(aten.max_pool2d.default, i64(3, 2, 2), [2, 2], [3, 1], [1, 1], [2, 3], True, dynamic=False),
+        Case(aten.max_pool3d.default, f32(2, 1, 2, 2, 6), [2, 2, 3], [1, 1, 2], [1, 1, 1], [3, 3, 2], dynamic=False),
     ]
 )
 def test_max_pool(case: Case) -> None:
     check(case)
+
+
+def test_the_maximum_of_a_window_without_elements() -> None:
+    """A window wholly in the padding has the maximum minus infinity beside indices too; its own index is any."""
+    pool = nn.MaxPool2d(2, stride=3, padding=1, dilation=3, ceil_mode=True, return_indices=True)
+    program = fx_onnx.export(
+        pool, (torch.randn(2, 3, 2, 4),), dynamic_shapes=({2: "height", 3: "width"},), verbose=False
+    )
+    for height, width in [(2, 4), (4, 2), (5, 7)]:
+        x = torch.randn(2, 3, height, width)
+        want, places = pool(x)
+        got, indices = program(x)
+        assert got.equal(want)
+        assert (want == -torch.inf).any() == (min(height, width) == 2)
+        assert indices[want.isfinite()].equal(places[want.isfinite()])
 
 
 @cases(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tools.composites import CONTEXTS, find_call, outcome
+from tools.composites import CONTEXTS, find_call, outcome, sampled_calls
 
 aten = torch.ops.aten
 SAMPLE = {
@@ -33,6 +33,12 @@ def test_a_composite_operator_is_right(operator: torch._ops.OpOverload, context:
     call = find_call(operator)
     assert call is not None
     assert outcome(call, context) == ("right", "")
+
+
+def test_a_sample_of_the_tests_of_torch_is_right() -> None:
+    calls = list(sampled_calls([aten.trapezoid.x, aten.kron.default], 2))
+    assert [str(call) for call in calls] == ["trapezoid 0", "trapezoid 1", "kron 0"]
+    assert [outcome(call, "inference_mode") for call in calls] == 3 * [("right", "")]
 
 
 def test_every_context_has_a_sample() -> None:

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.core import metadata
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.core.kernel_tables import Kernel, first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
@@ -102,10 +103,12 @@ _NO_KERNEL: Plan = (), ()
 class InsertCasts(KernelPass):
     """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the runtime has no kernel for bfloat16.
 
-    Legal because the wider dtype represents all numbers of the narrow one, and each result is rounded to its own dtype,
-    as in torch. So a Cast to bfloat16 and back stays, except after operators that do not round. Booleans and small
-    integers are promoted too; 64 bits are never narrowed. ONNX Runtime inserts Casts around float16 itself, so float16
-    is promoted only where the ONNX operator does not admit it.
+    Legal because the wider dtype represents all numbers of the narrow one, and the result of each call of a torch
+    operator is rounded to its own dtype, as in torch. So a Cast to bfloat16 and back stays between two calls, except
+    after operators that do not round. Between the steps of one call, such as a product and its bias, it is left out:
+    torch's kernels keep these in float32. Booleans and small integers are promoted too; 64 bits are never narrowed.
+    ONNX Runtime inserts Casts around float16 itself, so float16 is promoted only where the ONNX operator does not admit
+    it.
 
     A Concat of promoted results and a Split for promoted nodes compute in the wider dtype too. So a mixture of experts
     has one Cast for all experts instead of one for each.
@@ -335,6 +338,7 @@ class _Casts:
         self.editor = editor
         self._joins, self._splits = joins, splits
         self._made: dict[tuple[ir.Value, DataType], ir.Value] = {}
+        self._unrounded: dict[tuple[ir.Value, DataType], ir.Value] = {}
         self._narrowing: list[ir.Node] = []
 
     def around(self, node: ir.Node, plan: Plan) -> None:
@@ -355,6 +359,9 @@ class _Casts:
     def _widen(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Value:
         """Returns ``value`` in a wider dtype: a new constant, an existing wide value, or a Cast after its producer."""
         key = value, dtype
+        unrounded = self._unrounded.get(key)
+        if unrounded is not None and _of_one_call(unrounded.producer(), node):
+            return unrounded
         if key not in self._made:
             known = constant_array(value) if initializer_tensor(value) is not None else None
             if known is not None and self.editor.function is None:
@@ -393,6 +400,8 @@ class _Casts:
             return  # the Cast rounds what the node joins
         if node.op_type in _SELECTS or (node.op_type in _EXACT_OF_FLOATS and is_float(narrow)):
             self._made[result, dtype] = value
+        elif is_float(narrow):
+            self._unrounded[result, dtype] = value
 
     def _cast(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Node:
         cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], metadata_props=dict(node.metadata_props))
@@ -410,6 +419,12 @@ class _Casts:
         if node.op_type == "ConstantOfShape" and value is not None:
             array = np.asarray(value.numpy()).astype(dtype.numpy())
             node.attributes["value"] = ir.AttrTensor("value", ir.Tensor(array))
+
+
+def _of_one_call(first: ir.Node | None, second: ir.Node) -> bool:
+    """Returns whether two nodes compute steps of one call of a torch operator."""
+    call = second.metadata_props.get(metadata.FX_NODE)
+    return first is not None and call is not None and first.metadata_props.get(metadata.FX_NODE) == call
 
 
 def _suffix(dtype: DataType) -> str:

@@ -59,10 +59,20 @@ class AllFunctions(nn.Module):
         return tuple(function(x, t) for function in FUNCTIONS.values())
 
 
+X = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def captured() -> torch.export.ExportedProgram | None:
+    """All functions of a float in one program, which each opset reads."""
+    program = fx_onnx.export(AllFunctions().eval(), (X[:2], 2.5), dynamic_shapes=({0: "n"}, Dim.DYNAMIC))
+    return program.exported_program
+
+
 @pytest.mark.parametrize("opset", [20, 23])
-def test_right_for_other_values(opset: int) -> None:
-    model, x = AllFunctions().eval(), torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(0))
-    program = fx_onnx.export(model, (x[:2], 2.5), dynamic_shapes=({0: "n"}, Dim.DYNAMIC), opset_version=opset)
+def test_right_for_other_values(opset: int, captured: torch.export.ExportedProgram) -> None:
+    model, x = AllFunctions().eval(), X
+    program = fx_onnx.export(captured, opset_version=opset)
     for number in (2.5, 0.75, 4.0):
         for name, found, expected in zip(FUNCTIONS, program(x, number), model(x, number), strict=False):
             torch.testing.assert_close(

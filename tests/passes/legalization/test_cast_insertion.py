@@ -2,11 +2,14 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fx_onnx
 from fx_onnx.core import metadata
@@ -41,8 +44,8 @@ def test_where_of_booleans() -> None:
     assert got.equal(torch.where(c, y, torch.where(c, x, y)))
 
 
-def test_bfloat16_is_rounded_after_every_operator() -> None:
-    """The Cast to bfloat16 and back stays, so that the results are equal to torch's bit by bit."""
+def test_bfloat16_is_rounded_after_every_call() -> None:
+    """The Cast to bfloat16 and back stays between two calls, so that the results are equal to torch's bit by bit."""
 
     class Chain(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,6 +56,45 @@ def test_bfloat16_is_rounded_after_every_operator() -> None:
     assert program(x)[0].equal(Chain()(x))
     casts = [node for node in program.model.graph if node.op_type == "Cast"]
     assert len(casts) == 1 + 3 * 2 - 1 + 2  # x; two each for Mul, Add and Div; Relu and Max are exact; Exp
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes", "autocast"),
+    [
+        (lambda x, y: F.linear(x, y, y[0]), [(3, 16, 32), (32, 32)], False),
+        (lambda x, y: F.linear(x, y, y[0]), [(3, 16, 32), (32, 32)], True),
+        (lambda x, y: torch.baddbmm(x[:, :1], x, y), [(3, 16, 32), (3, 32, 32)], True),
+        (lambda x, y: torch.baddbmm(x[:, :1], x, y, beta=0.5, alpha=3), [(3, 16, 32), (3, 32, 32)], True),
+        (lambda x, y: F.silu(x) + y, [(16, 32), (32,)], False),
+        (lambda x, y: x.var(0) + y.std(1), [(16, 32), (32, 8)], False),
+        (lambda x, y: torch.add(x, y, alpha=1.5), [(16, 32), (16, 32)], False),
+    ],
+    ids=["linear", "linear-autocast", "baddbmm-autocast", "factors-autocast", "silu", "var", "alpha"],
+)
+def test_bfloat16_is_rounded_once_in_a_call(call: Callable[..., Any], shapes: list[Any], autocast: bool) -> None:
+    """The steps of one call compute in float32, as torch's kernels do, so that the results are equal bit by bit."""
+
+    class Call(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                return call(x, y)
+
+    torch.manual_seed(0)
+    arguments = tuple(torch.randn(shape).to(torch.float32 if autocast else BF16) for shape in shapes)
+    assert Call()(*arguments).dtype == BF16
+    for optimize in (True, False):
+        program = fx_onnx.export(Call(), arguments, verbose=False, optimize=optimize)
+        assert program(*arguments)[0].equal(Call()(*arguments))
+
+
+@pytest.mark.parametrize(("second", "casts"), [("%a", 3), ("%b", 5)], ids=["of one call", "of two calls"])
+def test_calls_are_told_apart_by_their_fx_nodes(second: str, casts: int) -> None:
+    """Only the steps of one call leave out the rounding between them."""
+    program = model("g (bfloat16[N] x) => (bfloat16[N] b) { a = Mul(x, x)\n b = Add(a, x) }", opset=20)
+    for node, text in zip(program.graph, ("%a", second), strict=True):
+        node.metadata_props[metadata.FX_NODE] = text
+    InsertCasts()(program)
+    assert Counter(node.op_type for node in program.graph)["Cast"] == casts - 1
 
 
 @pytest.mark.parametrize("optimize", [True, False])

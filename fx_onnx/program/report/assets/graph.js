@@ -1,6 +1,7 @@
 "use strict";
 // A graph of one export as a tree of modules: what is drawn, and where. The layout of one level is dagre's.
 const { Graph, KINDS, counted, quantity, shortened, small } = (() => {
+  const MOST_BESIDE_NODES = 32; // in a module with more children, consecutive nodes are shown in parts: they hide the modules
   const MOST_CHILDREN = 48; // more children of one module are shown in parts, because a layout takes quadratic time
   const MOST_PORTS = 12;
   const FEWEST_NUMBERED = 5; // fewer values whose names differ in a number have a port each
@@ -30,7 +31,10 @@ const { Graph, KINDS, counted, quantity, shortened, small } = (() => {
     return kinds.get(op);
   }
 
-  const small = (number) => (typeof number === "number" ? String(Number(number.toPrecision(2))) : number);
+  function small(number) {
+    if (typeof number !== "number") return number;
+    return number && Math.abs(number) < 1e-3 ? number.toExponential(1).replace(".0e", "e") : String(Number(number.toPrecision(2)));
+  }
 
   const pen = document.createElement("canvas").getContext("2d");
   const widths = new Map();
@@ -98,7 +102,7 @@ const { Graph, KINDS, counted, quantity, shortened, small } = (() => {
 
     // A module with too many children gets parts of consecutive nodes, and of consecutive modules if these are too many.
     split(group) {
-      if (group.children.length > MOST_CHILDREN) group.children = this.parts(group, (one, next) => !one.children && !next.children);
+      if (group.children.length > MOST_BESIDE_NODES) group.children = this.parts(group, (one, next) => !one.children && !next.children);
       while (group.children.length > MOST_CHILDREN) group.children = this.parts(group, () => true);
       group.children.filter((child) => child.children).forEach((child) => this.split(child));
     }
