@@ -17,7 +17,17 @@ import onnxruntime
 import torch
 
 import fx_onnx
-from benchmarks.application_models import CASES, Case, command_line, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_models import (
+    CASES,
+    Case,
+    command_line,
+    examples_of,
+    inputs_of,
+    outcomes,
+    results_of,
+    saved,
+    write_table,
+)
 
 CLIENTS = {
     "": "ForFeatureExtraction",
@@ -27,6 +37,7 @@ CLIENTS = {
             *("ForObjectDetection", "ForZeroShotObjectDetection", "ForDepthEstimation", "ForMaskedImageModeling"),
             *("ForVideoClassification", "ForDocumentQuestionAnswering", "CLIPSegForImageSegmentation"),
             *("PatchTSTForPrediction", "PatchTSMixerForPrediction"),
+            *("ForKeypointDetection", "ForVisualQuestionAnswering", "ClapModel"),
         ),
         "ForCustomTasks",
     ),
@@ -71,16 +82,17 @@ def run(chosen: Case, folder: Path, python: str) -> str:
     Each is the largest difference of a client's result from PyTorch's, or what failed.
     """
     model = saved(chosen, folder / "source")
-    given = inputs_of(model, _names(chosen, folder))
+    given = inputs_of(model, _names(chosen, folder, examples_of(chosen, model)))
     want = results_of(chosen, model, given)
     np.savez(folder / "given.npz", **{key: value.numpy() for key, value in given.items()})
     cells = [_cell(chosen, folder, python, want, is_own) for is_own in (False, True)]
     return " | ".join(cells)
 
 
-def _names(chosen: Case, folder: Path) -> set[str]:
+def _names(chosen: Case, folder: Path, examples: dict[str, torch.Tensor] | None) -> set[str]:
     """Exports the source, and returns the names of the inputs."""
-    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task, layout=chosen.layout)
+    source, task, layout = folder / "source", chosen.task, chosen.layout
+    files = fx_onnx.export_pretrained(source, folder / "out", task=task, layout=layout, inputs=examples)
     sessions = [onnxruntime.InferenceSession(folder / "out" / file.name) for file in files]
     return {each.name for session in sessions for each in session.get_inputs()}
 

@@ -32,7 +32,7 @@ NAMES = (
     *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
-    *("musicgen", "speecht5"),
+    *("musicgen", "speecht5", "clap"),
 )
 
 CLIENT = """
