@@ -93,7 +93,7 @@ def export_pretrained(
             diffusers.
         output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
+        layout: ``optimum``, ``optimum-two-decoders``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
             ``model-package`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
@@ -131,13 +131,16 @@ def export_pretrained(
     _check_parts(parts, chosen, layout, found.task)
     _check_inputs(parts, inputs or {})
     _check_layers(parts, precisions)
+    is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
+    if is_shared:
+        chosen = replace(chosen, external_data=True)
     with replaced(place) as new, adapted(found.model, loaded) as extend:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(found, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded)
         files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
-        if chosen.shares_weights:
+        if is_shared:
             share_weights([new / file.name for file in files])
         if chosen.write_index is not None:
             chosen.write_index(new, [file.name for file in files])

@@ -30,7 +30,7 @@ class Layout:
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
-        shares_weights: whether equal weights of several files are stored once, in external data.
+        shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
     """
@@ -67,13 +67,14 @@ _OF_PIPELINES = (
 
 _OWN = {
     "optimum": Layout(
-        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
+        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}},
+        suffixes=_ONE_NAME,
+        shares_weights=True,
     ),
     "optimum-two-decoders": Layout(
         files={name: name for name in ("encoder_model", "decoder_model", "decoder_with_past_model")},
         suffixes=_ONE_NAME,
         form="two decoders",
-        external_data=True,
         shares_weights=True,
     ),
     "sentence-transformers": Layout(
@@ -94,7 +95,6 @@ _OWN = {
         suffixes=_SUFFIXES,
         required=(),
         target="onnxruntime",
-        external_data=True,
         shares_weights=True,
         write_index=write_manifest,
     ),
