@@ -168,7 +168,9 @@ def _checked(parameter: str, value: str, known: Collection[str]) -> str:
 def _checked_precisions(
     given: str | Sequence[str], layout: Layout, name: str, opset_version: int | None
 ) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(check_names("precision", [given] if given is None or isinstance(given, str) else given)))
+    found = tuple(
+        dict.fromkeys(check_names("precision", [given] if given is None or isinstance(given, str) else given))
+    )
     for each in found:
         first = PRECISIONS[_checked("precision", each, layout.suffixes)].opset_version
         if first is not None and opset_version is not None and opset_version < first:
