@@ -144,9 +144,9 @@ def _with_own_texts(
 def _outputs(module: torch.nn.Module, kwargs: dict[str, Any]) -> Any:
     """Returns the results of a module; None if it does not run."""
     try:
-        with torch.no_grad():
+        with running(module, "other inputs"):
             return module(**kwargs)
-    except Exception:  # a module may raise any for inputs that it does not take
+    except ArgumentError:
         return None
 
 
