@@ -64,6 +64,7 @@ _SUPERPOINT = (  # with many channels, the noise in the weights makes the larges
     ("encoder_hidden_sizes", [8, 8, 16, 16]),
     *(("decoder_hidden_size", 16), ("descriptor_decoder_dim", 16)),
 )
+_GLPN = (("hidden_sizes", [32, 32, 64, 64]), ("num_attention_heads", [1, 1, 2, 2]), ("decoder_hidden_size", 16))
 _TWO = "optimum-two-decoders"
 CASES = [
     Case("bert", "ForSequenceClassification", "text-classification"),
@@ -94,7 +95,7 @@ CASES = [
     Case("unispeech-sat", "ForAudioFrameClassification", "audio-frame-classification"),
     Case("convnextv2", "ForImageClassification", "image-classification", _CONVNEXT),
     Case("swin2sr", "ForImageToImage", "image-to-image"),
-    Case("glpn", "ForDepthEstimation", "depth-estimation"),
+    Case("glpn", "ForDepthEstimation", "depth-estimation", _GLPN),
     Case("dinov2", "", "image-feature-extraction"),
     Case("patchtst", "PatchTSTForPrediction", "time-series"),
     Case("patchtsmixer", "PatchTSMixerForPrediction", "time-series"),

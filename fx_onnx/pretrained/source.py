@@ -14,6 +14,7 @@ from fx_onnx.core.arguments import check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import hides_progress
 
 if TYPE_CHECKING:
     from fx_onnx.pretrained.tasks import Task
@@ -66,7 +67,8 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     if (folder / "model_index.json").is_file():
         return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
+    with _reading(folder):  # the code of the classes is imported, for which a package may be missing or damaged
+        name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
     model = _in_float32(load_model(folder, config, row.auto, trust_remote_code=trust_remote_code), is_own=True)
     if row.auto == "AutoModelForTextToSpectrogram" and (folder / "vocoder").is_dir():
         row = _with_vocoder(row, _in_float32(load_model(folder / "vocoder", None, "SpeechT5HifiGan"), is_own=True))
@@ -155,7 +157,12 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """Turns an error of transformers about a folder into an ArgumentError."""
+    """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports."""
+    from transformers.utils import logging
+
+    is_hidden = hides_progress() and logging.is_progress_bar_enabled()
+    if is_hidden:
+        logging.disable_progress_bar()
     try:
         yield
     except ArgumentError:
@@ -164,6 +171,9 @@ def _reading(folder: Path) -> Iterator[None]:
         text = str(error) if isinstance(error, (OSError, ValueError)) else first_line(error)
         cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
         raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
+    finally:
+        if is_hidden:
+            logging.enable_progress_bar()
 
 
 def find_row(
