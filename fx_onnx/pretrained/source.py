@@ -158,11 +158,12 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
     """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports."""
-    from transformers.utils import logging
+    from transformers import utils
 
-    is_hidden = hides_progress() and logging.is_progress_bar_enabled()
+    bars: Any = utils.logging  # transformers does not annotate it
+    is_hidden = hides_progress() and bars.is_progress_bar_enabled()
     if is_hidden:
-        logging.disable_progress_bar()
+        bars.disable_progress_bar()
     try:
         yield
     except ArgumentError:
@@ -173,7 +174,7 @@ def _reading(folder: Path) -> Iterator[None]:
         raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
     finally:
         if is_hidden:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def find_row(
