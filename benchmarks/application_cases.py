@@ -15,15 +15,14 @@ _SAME = "the files of feature-extraction"
 WITHOUT = {
     "document-question-answering": {IN_JS: "its class is that of image-to-text"},
     "image-text-to-text": {IN_OPTIMUM: "no class"},
-    "keypoint-detection": {IN_OPTIMUM: "not run", IN_JS: "no class"},
+    "keypoint-detection": {IN_JS: "no class"},
     "mask-generation": {IN_OPTIMUM: "no class"},
     "masked-image-modeling": {IN_JS: "no class"},
     "multiple-choice": {IN_JS: "no class"},
     "sentence-similarity": {IN_OPTIMUM: _SAME, IN_JS: _SAME},
     "text-to-audio": {IN_OPTIMUM: "no class for parts"},
     "video-classification": {IN_JS: "no class"},
-    "visual-question-answering": {IN_OPTIMUM: "not run", IN_JS: "no class"},
-    "zero-shot-audio-classification": {IN_OPTIMUM: "not run", IN_JS: "not run"},
+    "visual-question-answering": {IN_JS: "no class"},
 }
 """Task → client → why it has no case."""
 

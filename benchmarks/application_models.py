@@ -60,6 +60,11 @@ _CONVNEXT = (("image_size", 128), ("patch_size", 4))  # the small sizes leave le
 _MARIAN = (("decoder_start_token_id", 0),)
 _WHISPER = (("max_source_positions", 50),)
 _SPEECH = ("ForSpeechSeq2Seq", "automatic-speech-recognition", _WHISPER)
+_SUPERPOINT = (  # with many channels, the noise in the weights makes the largest numbers of the scores too large
+    ("encoder_hidden_sizes", [8, 8, 16, 16]),
+    *(("decoder_hidden_size", 16), ("descriptor_decoder_dim", 16)),
+)
+_GLPN = (("hidden_sizes", [32, 32, 64, 64]), ("num_attention_heads", [1, 1, 2, 2]), ("decoder_hidden_size", 16))
 _TWO = "optimum-two-decoders"
 CASES = [
     Case("bert", "ForSequenceClassification", "text-classification"),
@@ -90,7 +95,7 @@ CASES = [
     Case("unispeech-sat", "ForAudioFrameClassification", "audio-frame-classification"),
     Case("convnextv2", "ForImageClassification", "image-classification", _CONVNEXT),
     Case("swin2sr", "ForImageToImage", "image-to-image"),
-    Case("glpn", "ForDepthEstimation", "depth-estimation"),
+    Case("glpn", "ForDepthEstimation", "depth-estimation", _GLPN),
     Case("dinov2", "", "image-feature-extraction"),
     Case("patchtst", "PatchTSTForPrediction", "time-series"),
     Case("patchtsmixer", "PatchTSMixerForPrediction", "time-series"),
@@ -105,6 +110,9 @@ CASES = [
     Case("sam", "ForMaskGeneration", "mask-generation"),
     Case("musicgen", "ForTextToWaveform", "text-to-audio"),
     Case("speecht5", "ForTextToSpectrogram", "text-to-audio"),
+    Case("superpoint", "ForKeypointDetection", "keypoint-detection", _SUPERPOINT),
+    Case("blip-2", "ForVisualQuestionAnswering", "visual-question-answering"),
+    Case("clap", "ClapModel", "zero-shot-audio-classification"),
 ]
 
 
@@ -160,13 +168,53 @@ def sam_config() -> Any:
     )
 
 
-_CONFIGS = {"sam": sam_config, "musicgen": music_config, "speecht5": speech_config}
+def _blip_config() -> Any:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = transformers.Blip2Config(
+        vision_config={**sizes, "image_size": 32, "patch_size": 8},
+        qformer_config={**sizes, "vocab_size": 100},
+        text_config=small_config(transformers.OPTConfig()),
+        num_query_tokens=4,
+    )
+    config.image_token_index = 99
+    return config
+
+
+_SOUNDS = {
+    "feature_size": 16,
+    "sampling_rate": 1600,
+    "hop_length": 100,
+    "fft_window_size": 128,
+    "max_length_s": 4,
+    "frequency_max": 800,
+    "truncation": "rand_trunc",
+}
+
+
+def _clap_config() -> Any:
+    sizes = {"num_attention_heads": [2, 4], "depths": [2, 2], "patch_embeds_hidden_size": 16, "hidden_size": 32}
+    return transformers.ClapConfig(
+        text_config=small_config(transformers.ClapTextConfig()).to_dict(),
+        audio_config={**sizes, "num_mel_bins": 16, "spec_size": 64, "window_size": 4},
+        projection_dim=32,
+    )
+
+
+_CONFIGS = {
+    "sam": sam_config,
+    "musicgen": music_config,
+    "speecht5": speech_config,
+    "blip-2": _blip_config,
+    "clap": _clap_config,
+}
 
 
 def saved(chosen: Case, folder: Path) -> Any:
     """Writes a model, and a feature extractor if its inputs are made by one. Returns what the folder has."""
     model = _model_of(chosen)
     model.save_pretrained(folder)
+    if chosen.name == "clap":
+        transformers.ClapFeatureExtractor(**_SOUNDS).save_pretrained(folder)
     if model.main_input_name == "input_features":
         transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins, chunk_length=1).save_pretrained(
             folder
@@ -201,17 +249,29 @@ def inputs_of(model: Any, names: set[str]) -> dict[str, torch.Tensor]:
         if type(model).__name__.endswith("ForObjectDetection"):  # it masks a query that begins with padding
             mask = mask.flip(1)
         ids = torch.randint(5, 90, (2, 9)) * mask
-        if "inputs_embeds" in names:  # the tokens of an image between those of the text
-            image = torch.full((2, (size // inner.patch_size) ** 2), config.image_token_id)
+        if getattr(config, "image_token_id", None) is not None:  # the tokens of an image between those of the text
+            length = getattr(config, "num_query_tokens", (size // inner.patch_size) ** 2)
+            image = torch.full((2, length), config.image_token_id)
             ids, mask = torch.cat([ids, image, ids[:, 3:]], 1), torch.cat([mask, torch.ones(2, image.shape[1] + 6)], 1)
         found |= {"input_ids": ids, "attention_mask": mask.long()}
         if "bbox" in names:
             found["bbox"] = torch.sort(torch.randint(0, 50, (2, 9, 4))).values
         if "token_type_ids" in names and not model.can_generate():
             found["token_type_ids"] = 0 * ids
+    if type(model).__name__.endswith(("CLIPModel", "ClapModel", "ForObjectDetection")) and "input_ids" in found:
+        for name in {"pixel_values", "input_features"} & set(found):  # one image or sound, and two texts for it
+            found[name] = found[name][:1]
     if type(model).__name__.endswith("MultipleChoice"):
         found = {name: torch.stack([value, value.flip(0)], 1) for name, value in found.items()}
     return found
+
+
+def examples_of(chosen: Case, model: Any) -> dict[str, torch.Tensor] | None:
+    """Returns the inputs with which a model is exported whose tokens of images cannot be derived; None for others."""
+    if chosen.name != "blip-2":
+        return None
+    given = inputs_of(model, {"input_ids", "pixel_values"})
+    return {name: given[name][:, 3:] for name in ("input_ids", "attention_mask")}
 
 
 def _signals(config: Any, image: tuple[int, ...], names: set[str]) -> dict[str, torch.Tensor]:
@@ -221,7 +281,11 @@ def _signals(config: Any, image: tuple[int, ...], names: set[str]) -> dict[str, 
         "pixel_values": lambda: (2, *frames, *image),
         "past_values": lambda: (3, config.context_length, config.num_input_channels),
         "input_values": lambda: (3, 17000),
-        "input_features": lambda: (3, config.num_mel_bins, 2 * config.max_source_positions),
+        "input_features": lambda: (
+            (3, config.num_mel_bins, 2 * config.max_source_positions)
+            if hasattr(config, "num_mel_bins")
+            else (3, 1, 65, config.audio_config.num_mel_bins)
+        ),
     }
     return {name: torch.randn(shape()) for name, shape in shapes.items() if name in names}
 

@@ -1,11 +1,11 @@
 """Exports tiny models to folders for applications, loads them in the unedited client, and compares with PyTorch.
 
-    python -m benchmarks.applications --client PYTHON [--only NAME...] [--kept FILE]
+    python -m benchmarks.applications --client PYTHON [--precision NAME] [--only NAME...] [--kept FILE]
 
 PYTHON is the interpreter of an environment with optimum-onnx 0.1.0; everything else runs in the environment of fx_onnx.
 Before the client loads a folder, it must hold an ONNX file, and the client's own exporter is replaced by an error. The
 table goes into docs/applications.md. Its last column has the client's own export of the same source, in the client's
-environment.
+environment. Another precision than fp32 is compared with the modules in this precision, and has no such column.
 """
 
 import subprocess
@@ -17,7 +17,18 @@ import onnxruntime
 import torch
 
 import fx_onnx
-from benchmarks.application_models import CASES, Case, command_line, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_models import (
+    CASES,
+    Case,
+    command_line,
+    examples_of,
+    inputs_of,
+    outcomes,
+    results_of,
+    saved,
+    write_table,
+)
+from benchmarks.applications_js import parts_of, wanted
 
 CLIENTS = {
     "": "ForFeatureExtraction",
@@ -27,6 +38,7 @@ CLIENTS = {
             *("ForObjectDetection", "ForZeroShotObjectDetection", "ForDepthEstimation", "ForMaskedImageModeling"),
             *("ForVideoClassification", "ForDocumentQuestionAnswering", "CLIPSegForImageSegmentation"),
             *("PatchTSTForPrediction", "PatchTSMixerForPrediction"),
+            *("ForKeypointDetection", "ForVisualQuestionAnswering", "ClapModel"),
         ),
         "ForCustomTasks",
     ),
@@ -65,22 +77,28 @@ np.savez(sys.argv[4], **{k: v.numpy() for k, v in found.items() if isinstance(v,
 """
 
 
-def run(chosen: Case, folder: Path, python: str) -> str:
-    """Returns two cells, for this export and the client's own.
+def run(chosen: Case, folder: Path, python: str, precision: str) -> str:
+    """Returns two cells, for this export and, in fp32, the client's own.
 
     Each is the largest difference of a client's result from PyTorch's, or what failed.
     """
     model = saved(chosen, folder / "source")
-    given = inputs_of(model, _names(chosen, folder))
-    want = results_of(chosen, model, given)
+    given = inputs_of(model, _names(chosen, folder, precision, examples_of(chosen, model)))
+    if precision == "fp32":
+        want = results_of(chosen, model, given)
+    else:
+        want = wanted(chosen, model, parts_of(chosen, model, folder / "source"), precision, given)
+        if chosen.type == "whisper":  # whose client leaves out the first token
+            want["tokens"] = want["tokens"][:, 1:]
     np.savez(folder / "given.npz", **{key: value.numpy() for key, value in given.items()})
-    cells = [_cell(chosen, folder, python, want, is_own) for is_own in (False, True)]
+    cells = [_cell(chosen, folder, python, want, is_own) for is_own in (False, True)[: 1 + (precision == "fp32")]]
     return " | ".join(cells)
 
 
-def _names(chosen: Case, folder: Path) -> set[str]:
+def _names(chosen: Case, folder: Path, precision: str, examples: dict[str, torch.Tensor] | None) -> set[str]:
     """Exports the source, and returns the names of the inputs."""
-    files = fx_onnx.export_pretrained(folder / "source", folder / "out", task=chosen.task, layout=chosen.layout)
+    options = {"task": chosen.task, "layout": chosen.layout, "precision": precision, "inputs": examples}
+    files = fx_onnx.export_pretrained(folder / "source", folder / "out", **options)
     sessions = [onnxruntime.InferenceSession(folder / "out" / file.name) for file in files]
     return {each.name for session in sessions for each in session.get_inputs()}
 
@@ -118,10 +136,12 @@ def main() -> None:
     """Prints the outcomes, and writes them to the page."""
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
+    parser.add_argument("--precision", default="fp32", help="the page does not change with another one")
     options = parser.parse_args()
     chosen = [each for each in CASES if (each.name in options.only if options.only else has_class(each))]
-    found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
-    if not options.only:
+    call = partial(run, python=options.client, precision=options.precision)
+    found = outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
+    if not options.only and options.precision == "fp32":
         first = "| type | class | fx_onnx | optimum-onnx |"
         names = {each.name: f"ORTModel{CLIENTS.get(each.auto, each.auto)}" for each in chosen}
         write_table(first, [first, "|---|---|---|---|", *(f"| {key} | {names[key]} | {found[key]} |" for key in found)])

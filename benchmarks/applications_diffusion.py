@@ -1,9 +1,10 @@
 """Exports tiny pipelines of diffusers, runs them in optimum-onnx, and compares the images with those of diffusers.
 
-    python -m benchmarks.applications_diffusion --client PYTHON [--only NAME...] [--kept FILE]
+    python -m benchmarks.applications_diffusion --client PYTHON [--precision NAME] [--only NAME...] [--kept FILE]
 
 It runs in an environment with fx_onnx and diffusers. PYTHON is the interpreter of one with optimum-onnx 0.1.0 and a
-diffusers that it takes. The table goes into docs/applications.md.
+diffusers that it takes. The table goes into docs/applications.md. Images in another precision than fp32 are compared
+with those in fp32.
 """
 
 import subprocess
@@ -197,12 +198,12 @@ RUNS = (
 )
 
 
-def run(chosen: Run, folder: Path, python: str) -> str:
+def run(chosen: Run, folder: Path, python: str, precision: str) -> str:
     """Returns the largest difference between the images, which are between 0 and 1, or what failed."""
     torch.manual_seed(0)
     pipeline, space = chosen.make(), dict[str, Any]()
     pipeline.save_pretrained(folder / "source")
-    fx_onnx.export_pretrained(folder / "source", folder / "out", layout="diffusers")
+    fx_onnx.export_pretrained(folder / "source", folder / "out", layout="diffusers", precision=precision)
     if chosen.reference:
         pipeline = getattr(diffusers, chosen.reference).from_pipe(pipeline)
     exec(CALL, space)
@@ -219,10 +220,12 @@ def main() -> None:
     """Prints the outcomes, and writes them to the page."""
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
+    parser.add_argument("--precision", default="fp32", help="the page does not change with another one")
     options = parser.parse_args()
     chosen = [each for each in RUNS if options.only is None or each.name in options.only]
-    found = outcomes({each.name: partial(run, each, python=options.client) for each in chosen}, options.kept)
-    if not options.only:
+    call = partial(run, python=options.client, precision=options.precision)
+    found = outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
+    if not options.only and options.precision == "fp32":
         first = "| pipeline | difference |"
         write_table(first, [first, "|---|---|", *(f"| {name} | {outcome} |" for name, outcome in found.items())])
 

@@ -32,7 +32,7 @@ NAMES = (
     *("wav2vec2", "hubert", "wavlm", "unispeech-sat"),
     *("gpt2", "llama", "qwen2"),
     *("t5", "bart", "marian", "whisper", "vit-gpt2", "vit-trocr", "llava", "clip", "clip-text", "clip-image", "sam"),
-    *("musicgen", "speecht5"),
+    *("musicgen", "speecht5", "clap"),
 )
 
 CLIENT = """
@@ -99,9 +99,7 @@ def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
         )
     except fx_onnx.OnnxExporterError as error:
         return f"refused: {error.message}"
-    found = read_source(source, chosen.task, None, False)
-    forms = found.row.parts(model, found.row.outputs, processed(found.processors))
-    parts = {each.name: each for each in forms if not each.forms or LAYOUTS["transformers.js"].form in each.forms}
+    parts = parts_of(chosen, model, source)
     given = inputs_of(model, {name for part in parts.values() for name in part.kwargs})
     if "embed_tokens" in parts:  # with an image, the client's second step takes the padding of the past for tokens
         given["input_ids"] = given["input_ids"] + 7 * (1 - given["attention_mask"])
@@ -109,7 +107,7 @@ def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
     (folder / "given.json").write_text(
         json.dumps({key: [list(value.shape), value.flatten().tolist()] for key, value in given.items()})
     )
-    want = _wanted(chosen, model, parts, precision, given)
+    want = wanted(chosen, model, parts, precision, given)
     if "tokens" in want:
         (folder / "wanted.json").write_text(json.dumps(want["tokens"].tolist()))
     output = "logits" if "tokens" in want else next(reversed(parts.values())).outputs[0]
@@ -142,7 +140,14 @@ def _read(file: Path) -> Tensor:
     return torch.tensor(found["values"]).reshape(found["dims"])
 
 
-def _wanted(
+def parts_of(chosen: Case, model: Any, source: Path) -> dict[str, Part]:
+    """Returns the parts of a model by name, of an encoder and a decoder the merged ones."""
+    found = read_source(source, chosen.task, None, False)
+    forms = found.row.parts(model, found.row.outputs, processed(found.processors))
+    return {each.name: each for each in forms if not each.forms or LAYOUTS["transformers.js"].form in each.forms}
+
+
+def wanted(
     chosen: Case, model: Any, parts: dict[str, Part], precision: str, given: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Returns the results of the modules in a precision; in fp32, those of the model itself if it generates."""

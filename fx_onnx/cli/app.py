@@ -153,8 +153,8 @@ Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model
 Layout = Annotated[
     str | None,
     typer.Option(
-        help="Write a folder for an application to --output: optimum, sentence-transformers, transformers.js, "
-        "diffusers, model-package or genai."
+        help="Write a folder for an application to --output: optimum, optimum-two-decoders, sentence-transformers, "
+        "transformers.js, diffusers, model-package or genai."
     ),
 ]
 Precision = Annotated[

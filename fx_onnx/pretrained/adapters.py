@@ -198,7 +198,11 @@ def make_optional(model: ir.Model, part: Part) -> None:
 
 
 def write_adapter(adapter: Adapter, part: Part, file: Path) -> None:
-    """Writes the inputs of the layers of a part, if it has any, as ONNX Runtime's file of an adapter."""
+    """Writes the inputs of the layers of a part, if it has any, as ONNX Runtime's file of an adapter.
+
+    Raises:
+        OSError: it cannot be written, of which ONNX Runtime does not tell the cause.
+    """
     import onnxruntime
 
     if sizes := _sizes_of(part):
@@ -206,7 +210,10 @@ def write_adapter(adapter: Adapter, part: Part, file: Path) -> None:
         weights = _weights(adapter, sizes)
         found.set_parameters({f"{_LORA}.{name}": value(weights[name].numpy()) for name in weights})
         file.parent.mkdir(parents=True, exist_ok=True)
-        found.export_adapter(str(file))
+        try:
+            found.export_adapter(str(file))
+        except RuntimeError as error:
+            raise OSError(f"ONNX Runtime cannot write {file.name}") from error
 
 
 def _sizes_of(part: Part) -> Mapping[str, tuple[int, int]]:

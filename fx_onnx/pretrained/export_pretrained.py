@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.arguments import check_flag, did_you_mean, refuses_unknown_keywords, shown
+from torch import Tensor
+
+from fx_onnx.core.arguments import (
+    check_flag,
+    check_mapping,
+    check_names,
+    did_you_mean,
+    refuses_unknown_keywords,
+    shown,
+)
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -28,8 +37,6 @@ from fx_onnx.program.genai.speech_config import write_speech_config
 from fx_onnx.translation.translate import PRODUCER
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from fx_onnx.program.onnx_program import ONNXProgram
 
 __all__ = ["ExportedFile", "export_pretrained"]
@@ -93,7 +100,7 @@ def export_pretrained(
             diffusers.
         output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
+        layout: ``optimum``, ``optimum-two-decoders``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
             ``model-package`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
@@ -119,6 +126,8 @@ def export_pretrained(
     check_folder("The folder", output)
     for name, flag in {"verify": verify, "trust_remote_code": trust_remote_code}.items():
         check_flag(name, flag)
+    check_mapping("adapters", adapters, "folders by the names of adapters")
+    _check_tensors(inputs)
     chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
     precisions = _checked_precisions(precision, chosen, layout, opset_version)
     place = Path(output)
@@ -131,13 +140,16 @@ def export_pretrained(
     _check_parts(parts, chosen, layout, found.task)
     _check_inputs(parts, inputs or {})
     _check_layers(parts, precisions)
+    is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
+    if is_shared:
+        chosen = replace(chosen, external_data=True)
     with replaced(place) as new, adapted(found.model, loaded) as extend:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(found, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded)
         files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
-        if chosen.shares_weights:
+        if is_shared:
             share_weights([new / file.name for file in files])
         if chosen.write_index is not None:
             chosen.write_index(new, [file.name for file in files])
@@ -145,7 +157,7 @@ def export_pretrained(
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         hint = did_you_mean(value, known) or "."
         raise ArgumentError(
             f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}", id=MessageId.COMMAND_OPTION
@@ -156,7 +168,9 @@ def _checked(parameter: str, value: str, known: Collection[str]) -> str:
 def _checked_precisions(
     given: str | Sequence[str], layout: Layout, name: str, opset_version: int | None
 ) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    found = tuple(
+        dict.fromkeys(check_names("precision", [given] if given is None or isinstance(given, str) else given))
+    )
     for each in found:
         first = PRECISIONS[_checked("precision", each, layout.suffixes)].opset_version
         if first is not None and opset_version is not None and opset_version < first:
@@ -208,6 +222,13 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
             f"The layout {name} has no file for the {missing[0]} of {task}; its layouts are {', '.join(fitting)}.",
             id=MessageId.COMMAND_OPTION,
         )
+
+
+def _check_tensors(inputs: Any) -> None:
+    check_mapping("inputs", inputs, "tensors by the names of parameters")
+    for name, value in (inputs or {}).items():
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"The input {shown(name)} must be a tensor, not {shown(value)}.")
 
 
 def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:

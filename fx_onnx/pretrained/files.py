@@ -109,12 +109,12 @@ def replaced(folder: Path) -> Iterator[Path]:
             new, old = Path(beside, "new"), Path(beside, "old")
             new.mkdir()
             yield new
-            if place.exists():
-                place.rename(old)
             try:
+                if place.exists():
+                    place.rename(old)
                 new.rename(place)
-            except OSError:
-                if old.exists():
+            except BaseException:  # an interruption too
+                if old.exists() and not place.exists():
                     old.rename(place)
                 raise
     except (OSError, OnnxExporterError) as error:
@@ -122,6 +122,6 @@ def replaced(folder: Path) -> Iterator[Path]:
         if not isinstance(cause, OSError) or getattr(error, "id", MessageId.FILE) != MessageId.FILE:
             raise
         raise ArgumentError(
-            f"The folder {folder} cannot be written: {cause.strerror or cause}; the old one is as before.",
+            f"The folder {folder} cannot be written: {cause.strerror or cause}; nothing has changed.",
             id=MessageId.FILE,
         ) from error

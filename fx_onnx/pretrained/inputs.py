@@ -14,7 +14,7 @@ from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "parts_of", "processed"]
+__all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "parts_of", "processed", "text_inputs"]
 
 _BATCH, _SEQUENCE, _SAMPLES = 2, 6, 16000
 _TEXT = {0: "batch", 1: "sequence"}
@@ -131,6 +131,11 @@ def example_inputs(
     if "pixel_values" in shapes and not hasattr(_of_images(model.config), "image_size"):
         shapes["pixel_values"] |= {2: "height", 3: "width"}
     return kwargs, shapes
+
+
+def text_inputs(kwargs: Mapping[str, Any]) -> list[str]:
+    """Returns the inputs that have a number for each token of a text; none if the model reads no tokens."""
+    return [name for name in kwargs if name in _INPUTS and _INPUTS[name][1] is _TEXT] if "input_ids" in kwargs else []
 
 
 def _dims(name: str, example: torch.Tensor) -> Mapping[int, str]:

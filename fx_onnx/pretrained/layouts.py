@@ -30,7 +30,7 @@ class Layout:
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
-        shares_weights: whether equal weights of several files are stored once, in external data.
+        shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
     """
@@ -65,36 +65,47 @@ _OF_PIPELINES = (
     *("unet", "transformer", "vae_encoder", "vae_decoder"),
 )
 
+_RUNTIME = "onnxruntime"
+"""It has products with weights of 4 bits in float32. Those of the standard are rounded to 8 bits by default."""
+
 _OWN = {
     "optimum": Layout(
-        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}}, suffixes=_ONE_NAME
+        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}},
+        suffixes=_ONE_NAME,
+        target=_RUNTIME,
+        shares_weights=True,
     ),
     "optimum-two-decoders": Layout(
         files={name: name for name in ("encoder_model", "decoder_model", "decoder_with_past_model")},
         suffixes=_ONE_NAME,
+        target=_RUNTIME,
         form="two decoders",
-        external_data=True,
         shares_weights=True,
     ),
     "sentence-transformers": Layout(
-        files={"model": "onnx/model"}, suffixes=_ONE_NAME, required=("config.json", "modules.json")
+        files={"model": "onnx/model"},
+        suffixes=_ONE_NAME,
+        required=("config.json", "modules.json"),
+        target=_RUNTIME,
     ),
     "transformers.js": Layout(
         files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
         suffixes=_SUFFIXES,
         dims={"batch": "batch_size"},
-        target="onnxruntime",  # its 4-bit products; onnxruntime-web has the same operator
+        target=_RUNTIME,  # onnxruntime-web has the same operators
         external_data=False,
     ),
     "diffusers": Layout(
-        files={name: f"{name}/model" for name in _OF_PIPELINES}, suffixes=_ONE_NAME, required=("model_index.json",)
+        files={name: f"{name}/model" for name in _OF_PIPELINES},
+        suffixes=_ONE_NAME,
+        required=("model_index.json",),
+        target=_RUNTIME,
     ),
     "model-package": Layout(
         files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES)}},
         suffixes=_SUFFIXES,
         required=(),
-        target="onnxruntime",
-        external_data=True,
+        target=_RUNTIME,
         shares_weights=True,
         write_index=write_manifest,
     ),

@@ -14,7 +14,7 @@ from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.pretrained.inputs import constants_of, example_inputs
+from fx_onnx.pretrained.inputs import constants_of, example_inputs, text_inputs
 
 __all__ = [
     "Features",
@@ -126,7 +126,28 @@ def one_graph(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
     Raises:
         ArgumentError: the inputs cannot be derived, or the result lacks a field.
     """
-    return [graph("model", Fields(model, fields, constants_of(model)), *example_inputs(model, given))]
+    module = Fields(model, fields, constants_of(model)).eval()
+    return [graph("model", module, *_with_own_texts(module, *example_inputs(model, given)))]
+
+
+def _with_own_texts(
+    module: torch.nn.Module, kwargs: dict[str, Any], shapes: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Gives texts a batch of their own if a model takes twice as many of them as of images or sounds, as CLIP does."""
+    texts = text_inputs(kwargs)
+    more = kwargs | {name: torch.cat([kwargs[name]] * 2) for name in texts}
+    if not texts or len(texts) == len(kwargs) or _outputs(module, more) is None:
+        return kwargs, shapes
+    return more, shapes | {name: shapes[name] | {0: "texts"} for name in texts}
+
+
+def _outputs(module: torch.nn.Module, kwargs: dict[str, Any]) -> Any:
+    """Returns the results of a module; None if it does not run."""
+    try:
+        with running(module, "other inputs"):
+            return module(**kwargs)
+    except ArgumentError:
+        return None
 
 
 def multiple_choice(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
@@ -138,14 +159,34 @@ def multiple_choice(model: Any, fields: Sequence[str], given: Given) -> list[Par
 
 
 def graph(name: str, module: torch.nn.Module, kwargs: dict[str, Any], shapes: dict[str, Any]) -> Part:
-    """Returns a part whose module returns a dict of outputs.
+    """Returns a part whose module returns a dict of outputs. An input that the module does not read is left out.
 
     Raises:
         ArgumentError: the module does not run, or its model's result lacks a field.
     """
-    with running(getattr(module, "model", module), f"the examples of {', '.join(kwargs)}"):
+    with running(getattr(module, "model", module), f"the examples of {', '.join(kwargs)}"), _Reads() as reads:
         result = module.eval()(**kwargs)
+    read = {name: value for name, value in kwargs.items() if id(value) in reads.found}
+    if len(read) < len(kwargs) and _equal(_outputs(module, read), result):
+        kwargs, shapes = read, {name: shapes[name] for name in read}
     return Part(name, module, kwargs, shapes, tuple(result))
+
+
+class _Reads(TorchFunctionMode):
+    """Notes which tensors are read, as in a CLAP without fusion, which passes ``is_longer`` on and never asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = set[int]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Notes the arguments."""
+        self.found |= {id(leaf) for leaf in pytree.tree_leaves((args, kwargs))}
+        return func(*args, **(kwargs or {}))
+
+
+def _equal(first: dict[str, torch.Tensor] | None, second: dict[str, torch.Tensor]) -> bool:
+    return first is not None and all(torch.equal(first[name], second[name]) for name in second)
 
 
 @contextmanager

@@ -173,14 +173,23 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
         arguments.append(copy.deepcopy((args, kwargs)))  # a cache is changed by the call
 
     def after(name: str, module: nn.Module, _: Any, __: Any, expected: Any) -> None:
-        args, kwargs = _cast(arguments.pop(), torch.float32, torch.float16)
+        call = _cast(arguments.pop(), *_NARROWED)
         limit = _SUM_LIMIT if any(True for _ in module.children()) else _LIMIT
-        run = partial(half.get_submodule(name), *args, **kwargs)
-        if name not in kept and Context().run(_distance, run, expected) > limit:  # not for the collectors of the model
-            for inner in [each for each in kept if each.startswith(f"{name}.")]:
-                for hook in kept.pop(inner):
-                    hook.remove()
-            kept[name] = _keep(half.get_submodule(name), module)
+        found = half.get_submodule(name)
+
+        def is_wrong() -> bool:
+            args, kwargs = copy.deepcopy(call)
+            run = Context().run  # not for the collectors of the model
+            return run(_distance, partial(found, *args, **kwargs), expected) > limit
+
+        if name in kept or not is_wrong():
+            return
+        inner = [each for each in kept if each.startswith(f"{name}.")]
+        casts = _cast_within(found, [each.removeprefix(f"{name}.") for each in inner])
+        if is_wrong():
+            for hook in (*casts, *(hook for each in inner for hook in kept.pop(each))):
+                hook.remove()
+            kept[name] = _keep(found, module)
 
     named = [(name, each) for name, each in original.named_modules() if name]
     hooks = [each.register_forward_pre_hook(before, with_kwargs=True) for _, each in named]
@@ -190,7 +199,7 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
     finally:
         for hook in hooks:
             hook.remove()
-    _cast_around(half, torch.float32, torch.float16, is_root=True)
+    _cast_around(half, _NARROWED, _WIDENED, is_root=True)
     return list(kept)
 
 
@@ -237,17 +246,31 @@ def _keep(half: nn.Module, original: nn.Module) -> list[RemovableHandle]:
     for path, buffer in original.named_buffers(remove_duplicate=False):
         owner, _, name = path.rpartition(".")
         setattr(half.get_submodule(owner), name, buffer)
-    return _cast_around(half, torch.float16, torch.float32)
+    return _cast_around(half, _WIDENED, _NARROWED)
+
+
+def _cast_within(module: nn.Module, kept: Collection[str]) -> list[RemovableHandle]:
+    """Makes what the modules in a module take and return float16, but for those that keep float32.
+
+    A float32 buffer, such as a table of positions, makes all float32 that is added to it, and a layer refuses it then.
+    """
+    named = [(name, each) for name, each in module.named_modules() if name]
+    others = [each for name, each in named if not any(f"{name}.".startswith(f"{path}.") for path in kept)]
+    return [hook for each in others for hook in _cast_around(each, _NARROWED, _NARROWED)]
+
+
+_Change = tuple[torch.dtype, torch.dtype]
+_NARROWED, _WIDENED = (torch.float32, torch.float16), (torch.float16, torch.float32)
 
 
 def _cast_around(
-    module: nn.Module, outside: torch.dtype, inside: torch.dtype, *, is_root: bool = False
+    module: nn.Module, arguments: _Change, results: _Change, *, is_root: bool = False
 ) -> list[RemovableHandle]:
     """Casts the arguments and the results of a module. Within a model, a cache stays the object that the caller has."""
     cast = partial(_cast, with_caches=is_root)
     return [
-        module.register_forward_pre_hook(lambda _, *call: cast(call, outside, inside), with_kwargs=True),
-        module.register_forward_hook(lambda _, __, result: cast(result, inside, outside)),
+        module.register_forward_pre_hook(lambda _, *call: cast(call, *arguments), with_kwargs=True),
+        module.register_forward_hook(lambda _, __, result: cast(result, *results)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from fx_onnx.core.arguments import check_path, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import hides_progress
 
 if TYPE_CHECKING:
     from fx_onnx.pretrained.tasks import Task
@@ -45,6 +47,11 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     Raises:
         ArgumentError: there is no model, or transformers has none for the task.
     """
+    if not (processor is None or hasattr(processor, "save_pretrained")):
+        raise ArgumentError(
+            f"processor must be a tokenizer or processor of transformers, not {shown(processor)}.",
+            id=MessageId.MODEL_SOURCE,
+        )
     own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
@@ -54,17 +61,30 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
         name, row = find_row(source.config, task, type(source).__name__)
-        return Source(source.eval(), name, _with_vocoder(row, vocoder), None, own)
-    check_path("source", source)
+        return Source(_in_float32(source.eval(), is_own=False), name, _with_vocoder(row, vocoder), None, own)
+    check_path("source, if it is no model and no pipeline,", source)
     folder = Path(source)
     if (folder / "model_index.json").is_file():
         return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
-    model = load_model(folder, config, row.auto, trust_remote_code=trust_remote_code)
+    with _reading(folder):  # the code of the classes is imported, for which a package may be missing or damaged
+        name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
+    model = _in_float32(load_model(folder, config, row.auto, trust_remote_code=trust_remote_code), is_own=True)
     if row.auto == "AutoModelForTextToSpectrogram" and (folder / "vocoder").is_dir():
-        row = _with_vocoder(row, load_model(folder / "vocoder", None, "SpeechT5HifiGan"))
+        row = _with_vocoder(row, _in_float32(load_model(folder / "vocoder", None, "SpeechT5HifiGan"), is_own=True))
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _in_float32(model: Any, *, is_own: bool) -> Any:
+    """Returns a model whose weights are float32, with which the precisions begin. One in 16 bits is converted.
+
+    Args:
+        model: the model.
+        is_own: whether it may change; a copy is converted otherwise.
+    """
+    if str(getattr(model, "dtype", None)) not in ("torch.float16", "torch.bfloat16"):
+        return model
+    return (model if is_own else copy.deepcopy(model)).float()
 
 
 def _with_vocoder(row: Task, vocoder: Any) -> Task:
@@ -137,7 +157,13 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """Turns an error of transformers about a folder into an ArgumentError."""
+    """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports."""
+    from transformers import utils
+
+    bars: Any = utils.logging  # transformers does not annotate it
+    is_hidden = hides_progress() and bars.is_progress_bar_enabled()
+    if is_hidden:
+        bars.disable_progress_bar()
     try:
         yield
     except ArgumentError:
@@ -146,6 +172,9 @@ def _reading(folder: Path) -> Iterator[None]:
         text = str(error) if isinstance(error, (OSError, ValueError)) else first_line(error)
         cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
         raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
+    finally:
+        if is_hidden:
+            bars.enable_progress_bar()
 
 
 def find_row(
@@ -164,7 +193,7 @@ def find_row(
     """
     from fx_onnx.pretrained.tasks import TASKS  # it imports torch, which a refused folder does not need
 
-    if task is not None and task not in TASKS:
+    if task is not None and not (isinstance(task, str) and task in TASKS):
         raise ArgumentError(
             f"The task {shown(task)} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
             id=MessageId.COMMAND_OPTION,

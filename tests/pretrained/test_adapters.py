@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.adapters import read_adapter
+from fx_onnx.pretrained.adapters import adapted, read_adapter, write_adapter
 from fx_onnx.pretrained.export_pretrained import export_pretrained
+from fx_onnx.pretrained.parts import decoder
 from tests.sources import ROOT
 
 _EXAMPLE = ROOT / "docs" / "examples" / "applications" / "onnxruntime_adapters.py"
@@ -122,6 +123,17 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no name of a folder"):
         export_pretrained(tmp_path / "source", tmp_path / "out", adapters={"../x": other})
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    """ONNX Runtime tells the line of its code only."""
+    adapter = read_adapter("two", _adapter(tmp_path / "two", 2, _LAYERS))
+    model = _source(tmp_path / "source")
+    with adapted(model, [adapter]) as extend:
+        part = extend(decoder(model, ("logits",), {})[0])
+        (tmp_path / "x.onnx_adapter").mkdir()
+        with pytest.raises(OSError, match=r"ONNX Runtime cannot write x\.onnx_adapter"):
+            write_adapter(adapter, part, tmp_path / "x.onnx_adapter")
 
 
 def test_peft(tmp_path: Path) -> None:

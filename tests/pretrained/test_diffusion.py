@@ -56,6 +56,10 @@ class Unet(nn.Module):
         return SimpleNamespace(sample=sample * timestep + states.mean() + timestep_cond.sum() + added)
 
 
+def _sum(inputs: dict[str, Any]) -> Any:
+    return sum(value.sum() for value in inputs.values() if isinstance(value, Tensor))
+
+
 class Transformer(nn.Module):
     """A transformer without weights that reads images."""
 
@@ -65,7 +69,7 @@ class Transformer(nn.Module):
 
     def forward(self, hidden_states: Tensor, pooled_projections: Tensor, **more: Any) -> Any:
         """Returns an object with the sample."""
-        return SimpleNamespace(sample=hidden_states + pooled_projections.sum() + more["timestep"].sum())
+        return SimpleNamespace(sample=hidden_states + pooled_projections.sum() + _sum(more))
 
 
 class Patches(Transformer):
@@ -73,9 +77,7 @@ class Patches(Transformer):
 
     def forward(self, hidden_states: Tensor, pooled_projections: Tensor, img_ids: Tensor, **more: Any) -> Any:  # type: ignore[override]
         """Returns an object with the sample."""
-        return SimpleNamespace(
-            sample=hidden_states + pooled_projections.sum() + img_ids[:, :1] + more["guidance"].sum()
-        )
+        return SimpleNamespace(sample=hidden_states + pooled_projections.sum() + img_ids[:, :1] + _sum(more))
 
 
 def _clip() -> Any:

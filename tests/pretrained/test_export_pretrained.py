@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -113,6 +114,41 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
         export_pretrained(source, out)
     assert (out / "model.onnx").read_text() == "old fx_onnx"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"precision": None}, "A name in precision must be a string that is not empty, not None"),
+        ({"precision": 16}, "precision must be a sequence of names, not 16"),
+        ({"layout": ["optimum"]}, r"The layout \['optimum'\] is not one of"),
+        ({"task": ["fill-mask"]}, r"The task \['fill-mask'\] is not one of"),
+        ({"inputs": torch.ones(1)}, "inputs must be a dict of tensors by the names of parameters, not a Tensor"),
+        ({"inputs": {"input_ids": [[1]]}}, r"The input 'input_ids' must be a tensor, not \[\[1\]\]"),
+        ({"adapters": "lora"}, "adapters must be a dict of folders by the names of adapters, not 'lora'"),
+        ({"processor": "folder"}, "processor must be a tokenizer or processor of transformers, not 'folder'"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(options: Any, text: str, tmp_path: Path) -> None:
+    model = transformers.BertModel(_CASES["AutoModelForQuestionAnswering"][0])
+    with pytest.raises(ArgumentError, match=text):
+        export_pretrained(model, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_is_a_path_or_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="source, if it is no model and no pipeline, must be a path, not a Linear"):
+        export_pretrained(torch.nn.Linear(2, 2), tmp_path / "out")
+
+
+def test_weights_of_16_bits_become_float32(tmp_path: Path) -> None:
+    """A folder is read in the dtype that it has, and a model of the caller stays as it is."""
+    model = transformers.BertModel(_CASES["AutoModelForQuestionAnswering"][0]).bfloat16()
+    model.save_pretrained(tmp_path / "source")
+    for source in (model, tmp_path / "source"):
+        (file,) = export_pretrained(source, tmp_path / "out", task="feature-extraction")
+        (output,) = onnxruntime.InferenceSession(tmp_path / "out" / file.name).get_outputs()
+        assert output.type == "tensor(float)" and model.dtype == torch.bfloat16
 
 
 def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

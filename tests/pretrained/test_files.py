@@ -90,11 +90,30 @@ def test_an_interrupted_export_leaves_the_old_folder(tmp_path: Path) -> None:
     full.__cause__ = OSError(28, "No space left")
     for error, raised, text in (
         (KeyboardInterrupt(), KeyboardInterrupt, ""),
-        (OSError(28, "No space left"), ArgumentError, "out cannot be written: No space left; the old one is as before"),
-        (full, ArgumentError, "out cannot be written: No space left; the old one is as before"),
+        (OSError(28, "No space left"), ArgumentError, "out cannot be written: No space left; nothing has changed"),
+        (full, ArgumentError, "out cannot be written: No space left; nothing has changed"),
         (OnnxExporterError("another", id=MessageId.FILE), OnnxExporterError, "another"),
     ):
         with pytest.raises(raised, match=text), replaced(tmp_path / "out") as new:
             (new / "half").write_text("half")
             raise error
         assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(13, "Permission denied")])
+def test_an_error_while_the_folder_is_replaced_leaves_the_old_one(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises((KeyboardInterrupt, ArgumentError)), replaced(tmp_path / "out"):
+        pass
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/old"]

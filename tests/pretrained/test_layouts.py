@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnxruntime
+import pytest
+import torch
 import transformers
 
 from fx_onnx.pretrained.export_pretrained import export_pretrained
+from fx_onnx.pretrained.layouts import LAYOUTS
+from fx_onnx.pretrained.parts import one_graph
+from fx_onnx.pretrained.precisions import convert
 
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -22,3 +28,17 @@ def test_sentence_transformers_keep_their_modules_beside_the_file(tmp_path: Path
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {"onnx/model.onnx", "config.json", "modules.json", "1_Pooling/config.json"}
     assert file.name == "onnx/model.onnx" and file.difference is None
+
+
+def test_a_session_with_the_default_options_is_exact_in_4_bits(tmp_path: Path) -> None:
+    """ONNX Runtime's default rounds what DequantizeLinear's products read to 8 bits; each layout has its operator."""
+    pytest.importorskip("torchao")
+    sizes = {**_SMALL, "hidden_size": 64, "num_attention_heads": 4}
+    model = transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=50)).eval()
+    export_pretrained(model, tmp_path / "out", task="feature-extraction", precision="q4", verify=False)
+    (part,) = one_graph(model, ("last_hidden_state",), {})
+    given = {name: value.numpy() for name, value in part.kwargs.items()}
+    (found,) = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx").run(None, given)
+    want = convert(part.module, part.kwargs, "q4").module(**part.kwargs)["last_hidden_state"]
+    torch.testing.assert_close(torch.from_numpy(found), want, rtol=1e-4, atol=1e-4)
+    assert {(row.target or "").removesuffix("-genai") for row in LAYOUTS.values()} == {"onnxruntime"}

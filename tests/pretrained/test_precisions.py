@@ -107,6 +107,25 @@ def test_overflow() -> None:
     assert found.module.first.weight.dtype == found.module.last.weight.dtype == torch.float16
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e3])
+def test_a_buffer_of_float32_does_not_keep_the_layers_after_it(factor: float) -> None:
+    """Nor do positions that the model adds itself. A module that overflows there still keeps float32."""
+
+    class Positions(Net):
+        def __init__(self) -> None:
+            super().__init__(factor)
+            self.register_buffer("positions", torch.rand(64, generator=torch.Generator().manual_seed(2)), False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x + self.positions)
+
+    model = nn.Sequential(Positions(), nn.Linear(64, 64)).eval()
+    found = convert(model, {"input": kwargs()["x"]}, "fp16")
+    assert found.kept == (("0.norm",) if factor > 1 else ()) and found.distance < 5e-3
+    assert found.module[0].first.weight.dtype == torch.float16 and found.module[0].positions.dtype == torch.float32
+    assert fx_onnx.export(found.module, kwargs={"input": kwargs()["x"]}).verify(rtol=found.rtol)
+
+
 def test_kept_weights() -> None:
     """A result that float16 cannot hold keeps the module around it, and not a layer that shares a weight with it."""
     model = nn.Sequential(Net(sizes=(64, 64, 64)), nn.Linear(64, 64)).eval()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import transformers
 
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.core.progress import hide_progress
 from fx_onnx.pretrained.source import find_row, load_config, named_class, read_source
 
 _SMALL = {
@@ -92,3 +94,26 @@ def test_a_processor_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.warns(OnnxExporterWarning, match="cannot load the processor of .*derived from the config instead"):
         assert read_source(tmp_path, None, None, False).processors == ()
+
+
+def test_bars_of_transformers_are_hidden_with_those_of_an_export(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    transformers.BertForMaskedLM(transformers.BertConfig(**_SMALL)).save_pretrained(tmp_path)
+    capfd.readouterr()
+    with hide_progress():
+        read_source(tmp_path, None, None, False)
+    assert not capfd.readouterr().err
+    read_source(tmp_path, None, None, False)
+    assert "Loading weights" in capfd.readouterr().err
+
+
+def test_classes_that_cannot_be_imported_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers.BertForMaskedLM(transformers.BertConfig(**_SMALL)).save_pretrained(tmp_path)
+    error = ModuleNotFoundError("Could not import module 'BertForMaskedLM'.")
+    error.__cause__ = RuntimeError("operator torchvision::nms does not exist")
+    monkeypatch.setattr("fx_onnx.pretrained.source._classes_of", Mock(side_effect=error))
+    with pytest.raises(
+        ArgumentError, match=r"Could not import module .*: RuntimeError: operator torchvision::nms does"
+    ):
+        read_source(tmp_path, None, None, False)
