@@ -83,10 +83,10 @@ def _parameter(formal: onnx.defs.OpSchema.FormalParameter) -> Parameter:
 
 
 @functools.cache
-def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
+def operator_schema(name: str, opset: int) -> OperatorSchema | None:
     """Returns the schema of an operator in an opset; None if that opset has no such operator (Source: onnx.defs)."""
     try:
-        schema = onnx.defs.get_schema(name, opset, domain)
+        schema = onnx.defs.get_schema(name, opset)
     except onnx.defs.SchemaError:
         return None
     if schema.deprecated:
