@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -43,6 +43,9 @@ GUARDED_POSIX = {("fx_onnx/program/locked_file.py", "fcntl")}  # it imports fcnt
 
 # The errors are classes without a body, so there is nothing to test.
 WITHOUT_A_TEST = {"fx_onnx/core/errors.py"}
+
+# New nodes of a shape that inference does not find: fx_onnx/core/shape_inference.py names the reasons.
+GIVEN_SHAPES = {"fx_onnx/passes/fusion/attention_fusion.py": 1}  # an Expand to a sum of sizes
 
 # The only files that use private or experimental names of torch; each name has its reason there.
 PRIVATE_FILES = (
@@ -224,6 +227,17 @@ def test_decompositions_do_not_import_onnx_or_the_package() -> None:
 def test_only_the_emitter_and_the_passes_create_nodes() -> None:
     creators = {s.folder for s in sources() if re.search(r"\bir\.(Node|node)\(", s.text)}
     assert creators <= {"translation", "passes"}
+
+
+def test_passes_give_shapes_only_where_inference_finds_none() -> None:
+    given = ((s.name, n) for s in sources() for n in s.nodes if s.folder == "passes" and isinstance(n, ast.Call))
+    assert Counter(name for name, call in given if _gives_sizes(call)) == GIVEN_SHAPES
+
+
+def _gives_sizes(call: ast.Call) -> bool:
+    """Returns whether it is a call such as ``f.Expand(x, target, sizes=...)``."""
+    is_of_builder = isinstance(call.func, ast.Attribute) and call.func.attr[:1].isupper()
+    return is_of_builder and any(each.arg == "sizes" for each in call.keywords)
 
 
 # ---------------------------------------------------------------- private names of torch

@@ -451,8 +451,11 @@ class _Reader:
             self.is_harmless(each, outside, is_same) for part in (*node.body, *node.orelse) for each in ast.walk(part)
         )
 
-    def is_harmless(self, node: ast.AST, outside: Set[str], is_same: bool) -> bool:
-        """Returns whether a node in a branch stops nothing and changes only local names and compared values."""
+    def is_harmless(self, node: ast.AST, outside: Set[str], is_same: bool, callers: Set[str] = frozenset()) -> bool:
+        """Returns whether a node in a branch stops nothing and changes only local names and compared values.
+
+        ``callers`` are the names of the functions around the node. A call of one of them adds nothing to their bodies.
+        """
         names = {getattr(each, "attr", getattr(each, "id", None)) for each in ast.walk(node)}
         match node:
             case ast.Return(value=ast.Name(id=id)):
@@ -465,11 +468,14 @@ class _Reader:
                 return id not in outside
             case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
                 return bool(names & self.code.changed)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=attr) as func)):
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=attr) as func)) if attr not in callers:
                 known = self.code.functions.get(attr, [])
                 parts = [each for _, _, tree in known if tree is not None for each in ast.walk(tree)]
                 root = {each.id for each in ast.walk(func) if isinstance(each, ast.Name)}
-                inner = all(isinstance(each, ast.Return) or self.is_harmless(each, set(), is_same) for each in parts)
+                within = callers | {attr}
+                inner = all(
+                    isinstance(each, ast.Return) or self.is_harmless(each, set(), is_same, within) for each in parts
+                )
                 return (
                     inner
                     if parts

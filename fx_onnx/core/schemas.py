@@ -4,7 +4,7 @@ import functools
 from typing import NamedTuple, cast
 
 import onnx
-from onnx_ir import AttributeType, DataType, Node
+from onnx_ir import Attr, AttributeType, DataType, Node, serde
 
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET
@@ -83,10 +83,10 @@ def _parameter(formal: onnx.defs.OpSchema.FormalParameter) -> Parameter:
 
 
 @functools.cache
-def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
+def operator_schema(name: str, opset: int) -> OperatorSchema | None:
     """Returns the schema of an operator in an opset; None if that opset has no such operator (Source: onnx.defs)."""
     try:
-        schema = onnx.defs.get_schema(name, opset, domain)
+        schema = onnx.defs.get_schema(name, opset)
     except onnx.defs.SchemaError:
         return None
     if schema.deprecated:
@@ -105,6 +105,18 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         types=constraints,
         required_outputs=sum(parameter.required for parameter in outputs),
     )
+
+
+@functools.cache
+def default_attribute(name: str, attribute: str, opset: int, domain: str = "") -> Attr | None:
+    """Returns the default of an operator's attribute; None if it has none, or the opset has no such operator."""
+    try:
+        declared = onnx.defs.get_schema(name, opset, domain).attributes.get(attribute)
+    except onnx.defs.SchemaError:
+        return None
+    if declared is None or not declared.default_value.name:
+        return None
+    return serde.deserialize_attribute(declared.default_value)
 
 
 @functools.cache

@@ -1,4 +1,14 @@
-"""Inference of the shapes of one node's outputs by ONNX's own inference, from the schema and the inputs of the node."""
+"""Inference of the shapes of one node's outputs by ONNX's own inference, from the schema and the inputs of the node.
+
+The inference reads the operands of one node and the elements of constants. So these shapes remain unknown:
+
+- sizes of a Reshape, an Expand or a ConstantOfShape to a shape that is computed; their rank is known
+- sums, products and quotients of named sizes, because a dim of ONNX is a number or a name
+- sizes that depend on data, as those of Compress, or of a Range or a TopK up to a computed number
+- results of a Loop, an If or a Scan, and of operators without a schema
+
+A pass that needs such a shape gives it to the new node: ``f.Expand(x, target, sizes=sizes)``.
+"""
 
 from __future__ import annotations
 

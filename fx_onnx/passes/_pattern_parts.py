@@ -6,7 +6,6 @@ the alternatives of a part are tried in turn until what follows, at last the fun
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from fx_onnx.core.schemas import default_attribute
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import Kinds, constant_number, is_absorbable, kind_of
 
@@ -392,6 +392,7 @@ def _bound_attributes(node: ir.Node, attributes: Sequence[tuple[str, Any]]) -> l
 
 
 _IS_REFERENCE = object()
+_NEWEST = onnx.defs.onnx_opset_version()
 
 
 def _attribute(node: ir.Node, name: str) -> Any:
@@ -399,19 +400,9 @@ def _attribute(node: ir.Node, name: str) -> Any:
     given = node.attributes.data.get(name)
     if given is not None and given.is_ref():
         return _IS_REFERENCE
-    value = _default(node.domain, node.op_type, name) if given is None else given.value
+    found = default_attribute(node.op_type, name, _NEWEST, node.domain) if given is None else given
+    value = None if found is None else found.value
     return list(value) if isinstance(value, (tuple, list)) else value
-
-
-@functools.cache
-def _default(domain: str, op_type: str, name: str) -> Any:
-    """Returns the default of an attribute in the newest schema; None if there is none."""
-    if not onnx.defs.has(op_type, domain):
-        return None
-    declared = onnx.defs.get_schema(op_type, domain=domain).attributes.get(name)
-    if declared is None or not declared.default_value.name:
-        return None
-    return ir.serde.deserialize_attribute(declared.default_value).value
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ __all__ = ["NewNode", "NodeBuilder", "undo_float32_rounding"]
 class NodeBuilder:
     """Creates ONNX nodes for a pass: ``f.Add(x, 1.0)`` inserts an Add node and returns its output.
 
-    The operator's schema decides the element types of the outputs, and those of numbers among the inputs. Each new node
-    gets its name and its metadata from ``node``.
+    The operator's schema decides the element types of the outputs, and those of numbers among the inputs. Shapes are
+    inferred; ``f.Expand(x, target, sizes=[1, "n"])`` gives one that inference cannot find: the docstring of
+    ``fx_onnx/core/shape_inference.py`` names these. Each new node gets its name and its metadata from ``node``.
 
     Attributes:
         node: the node that the pass rewrites.
@@ -51,7 +52,10 @@ class NodeBuilder:
         def create(
             *inputs: Any, sizes: Sequence[int | str | None] | None = None, domain: str = "", **attributes: Any
         ) -> Value:
-            return self.emit(op_type, inputs, attributes, sizes=sizes, domain=domain)[0]
+            result = self.emit(op_type, inputs, attributes, domain=domain)[0]
+            if sizes is not None:
+                result.shape = ir.Shape(sizes)
+            return result
 
         return create
 
@@ -61,11 +65,10 @@ class NodeBuilder:
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
         *,
-        sizes: Sequence[int | str | None] | None = None,
         outputs: int = 1,
         domain: str = "",
     ) -> Sequence[Value]:
-        """Inserts a node and returns its outputs, with the dtypes and shapes that the operator's schema gives them.
+        """Inserts a node and returns its outputs, with the dtypes and shapes that follow from the operator's schema.
 
         Args:
             op_type: the operator.
@@ -73,8 +76,6 @@ class NodeBuilder:
                 list for an input that is an attribute in the model's opset becomes this attribute, as the axes of a
                 Squeeze below opset 13.
             attributes: the attributes; None for one that the node does not get.
-            sizes: the shape of all outputs where the schema cannot infer it: after a Reshape or an Expand to sizes that
-                are computed.
             outputs: the number of outputs.
             domain: the domain of the operator, of which the model imports version 1; empty for ONNX's default domain.
                 Results of another domain have the builder's dtype.
@@ -103,21 +104,18 @@ class NodeBuilder:
             values.append(x)
         if schema is not None and len(values) > len(schema.inputs):
             schema.input(len(values) - 1)
-        new = NewNode(op_type, values, attributes, domain, outputs, functools.partial(self._infer, schema, sizes))
+        new = NewNode(op_type, values, attributes, domain, outputs, functools.partial(self._infer, schema))
         self.created.append(new)
         self._add(new)
         return new.results
 
-    def _infer(
-        self, schema: OperatorSchema | None, sizes: Sequence[int | str | None] | None, node: ir.Node
-    ) -> Iterator[tuple[DataType, ir.Shape | None]]:
+    def _infer(self, schema: OperatorSchema | None, node: ir.Node) -> Iterator[tuple[DataType, ir.Shape | None]]:
         """Yields the dtype and the shape of each result of a node."""
         dtypes = [self.dtype] * len(node.outputs)
         if schema is not None:
             found = infer_output_dtypes(schema, list(map(_dtype, node.inputs)), node.attributes, len(dtypes))
             dtypes = [dtype or self.dtype for dtype in found]
-        shapes = infer_shapes(node, self.editor.opset) if sizes is None else [ir.Shape(sizes) for _ in dtypes]
-        return zip(dtypes, shapes, strict=True)
+        return zip(dtypes, infer_shapes(node, self.editor.opset), strict=True)
 
     def _add(self, new: NewNode) -> None:
         self._place(new)

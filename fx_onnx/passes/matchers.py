@@ -82,9 +82,7 @@ def is_absorbable(value: ir.Value) -> bool:
     return producer is not None and next(iter(value.uses())).node.graph is producer.graph
 
 
-def chain(
-    value: ir.Value | None, *op_types: str | tuple[str, ...], single_use: bool = False
-) -> tuple[ir.Node, ...] | None:
+def chain(value: ir.Value | None, *op_types: str | tuple[str, ...]) -> tuple[ir.Node, ...] | None:
     """Returns the producers along a path of first inputs, or None if an operator on the path differs.
 
     ``chain(y, "Reshape", "Expand")`` is ``(reshape, expand)`` where y = Reshape(Expand(x, ...), ...).
@@ -92,12 +90,10 @@ def chain(
     Args:
         value: where the path starts; it is a result of the first node.
         op_types: the operators from the consumer's side to the producer's; a tuple allows any of several.
-        single_use: whether each value on the path, ``value`` included, must satisfy ``is_absorbable``.
     """
     found: list[ir.Node] = []
     for op_type in op_types:
-        allowed = (op_type,) if isinstance(op_type, str) else op_type
-        node = single_use_producer(value, *allowed) if single_use else producer_of(value, *allowed)
+        node = producer_of(value, *((op_type,) if isinstance(op_type, str) else op_type))
         if node is None:
             return None
         found.append(node)

@@ -20,6 +20,8 @@ CONSTANTS = "<int64[2] rows = {0, -1}, int64[1] one = {1}, int64[1] two = {2}, i
         ("y = Reshape(x, rows)", [["n", 3]]),
         ("y = Slice(v, one, two)", [[1]]),
         ("y = Shape(x)", [[2]]),
+        ("y = Reshape(x, computed)", [[None, None]]),
+        ("y = Expand(v, computed)", [[None, 3]]),
         ("y = ReduceSum<keepdims=0>(x, axis)", [[3]]),
         ("y, z = Split<axis=1, num_outputs=2>(x)", [["n", 2], ["n", 1]]),
         ("y = Unknown(x)", [None]),
@@ -27,7 +29,8 @@ CONSTANTS = "<int64[2] rows = {0, -1}, int64[1] one = {1}, int64[1] two = {2}, i
     ],
 )
 def test_shapes(text: str, shapes: list[list[int | str | None] | None]) -> None:
-    graph = model(f"g (float[n,3] x, float[3] v, float[3,5] w) => (float y) {CONSTANTS} {{ {text} }}").graph
+    inputs = "float[n,3] x, float[3] v, float[3,5] w, int64[2] computed"
+    graph = model(f"g ({inputs}) => (float y) {CONSTANTS} {{ {text} }}").graph
     found = infer_shapes(graph[-1], 20)
     assert [
         None if each is None else [d.value if isinstance(d, ir.SymbolicDim) else d for d in each] for each in found

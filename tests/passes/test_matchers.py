@@ -107,18 +107,6 @@ def test_chain() -> None:
     assert chain(None, "Reshape") is None
 
 
-def test_chain_of_single_uses() -> None:
-    """With ``single_use`` a value that has another consumer, or that the graph returns, ends the path."""
-    program = model("""g (float[N] x) => (float[N] y, float[N] w) {
-      a = Relu(x)\n b = Neg(a)\n c = Abs(b)\n y = Exp(c)\n w = Sqrt(a)
-    }""")
-    relu, neg, absolute = list(program.graph)[:3]
-    c = absolute.outputs[0]
-    assert chain(c, "Abs", "Neg", single_use=True) == (absolute, neg)
-    assert chain(c, "Abs", "Neg", "Relu", single_use=True) is None
-    assert chain(c, "Abs", "Neg", "Relu") == (absolute, neg, relu)
-
-
 def test_attributes() -> None:
     """An attribute has a default."""
     program = model("g (float[N] x, float[N] z) => (float[N] y) { a = LeakyRelu<alpha=0.5>(x)\n y = Add(a, z) }")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import torch
@@ -65,19 +66,11 @@ def _mod(node: ir.Node, a: _Array, b: _Array) -> Function | None:
 
 def _cast(node: ir.Node, value: _Array) -> Function | None:
     target = DataType(attribute(node, "to"))
-    return functools.partial(_casted, torch_dtype(target)) if target in TYPES else None
-
-
-def _casted(dtype: torch.dtype, value: _Tensor) -> _Tensor:
-    return value.to(dtype)
+    return (lambda x: x.to(torch_dtype(target))) if target in TYPES else None
 
 
 def _concat(node: ir.Node, *values: _Array) -> Function | None:
-    return functools.partial(_concatenated, attribute(node, "axis"))
-
-
-def _concatenated(axis: int, *values: _Tensor) -> _Tensor:
-    return torch.cat(values, axis)
+    return lambda *parts: torch.cat(parts, attribute(node, "axis"))
 
 
 def _unsqueeze(node: ir.Node, value: _Array, axes: _Array) -> Function | None:
@@ -96,41 +89,23 @@ def _squeeze(node: ir.Node, value: _Array, axes: _Array = None) -> Function | No
     places = _ints(axes)
     if len(node.inputs) < 2:
         return torch.squeeze
-    return None if places is None else functools.partial(_squeezed, tuple(places))
-
-
-def _squeezed(axes: tuple[int, ...], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.squeeze(axes)
+    return None if places is None else lambda x, _: x.squeeze(places)
 
 
 def _reshape(node: ir.Node, value: _Array, shape: _Array) -> Function | None:
     sizes = _ints(shape)
-    if sizes is None or (0 in sizes):
-        return None
-    return functools.partial(_reshaped, sizes)
-
-
-def _reshaped(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.reshape(sizes)
+    return None if sizes is None or 0 in sizes else lambda x, _: x.reshape(sizes)
 
 
 def _expand(node: ir.Node, value: _Array, shape: _Array) -> Function | None:
     sizes = _ints(shape)
-    return None if sizes is None else functools.partial(_expanded, sizes)
-
-
-def _expanded(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.expand(torch.broadcast_shapes(value.shape, sizes))
+    return None if sizes is None else lambda x, _: x.expand(torch.broadcast_shapes(x.shape, sizes))
 
 
 def _transpose(node: ir.Node, value: _Array) -> Function | None:
     """Evaluates a Transpose of a constant. The pass ``fold_weight_transposes`` handles weights, which may be tied."""
     order = attribute(node, "perm")
-    return None if value is None or order is None else functools.partial(_permuted, tuple(order))
-
-
-def _permuted(order: tuple[int, ...], value: _Tensor) -> _Tensor:
-    return value.permute(order)
+    return None if value is None or order is None else lambda x: x.permute(order)
 
 
 def _slice(node: ir.Node, value: _Array, *bounds: _Array) -> Function | None:
@@ -167,25 +142,14 @@ def _range(node: ir.Node, start: _Array, limit: _Array, delta: _Array) -> Functi
     if start is None or limit is None or delta is None or start.dtype.kind not in "iu":
         return None
     numbers = range(int(start), int(limit), int(delta))
-    return functools.partial(_ranged, numbers) if len(numbers) < MAX_CONSTANT_BYTES else None
-
-
-def _ranged(numbers: range, like: _Tensor, *_: _Tensor) -> _Tensor:
-    return torch.tensor(list(numbers), dtype=like.dtype)
+    is_small = len(numbers) < MAX_CONSTANT_BYTES
+    return (lambda first, *_: torch.tensor(list(numbers), dtype=first.dtype)) if is_small else None
 
 
 def _constant_of_shape(node: ir.Node, shape: _Array) -> Function | None:
     sizes, filled = _ints(shape), attribute(node, "value")
     value = torch.zeros(1) if filled is None else torch.from_numpy(filled.numpy().copy())
-    return None if sizes is None else functools.partial(_filled, sizes, value)
-
-
-def _filled(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.reshape(()).expand(sizes)
-
-
-def _where(condition: _Tensor, then: _Tensor, otherwise: _Tensor) -> _Tensor:
-    return torch.where(condition, then, otherwise)
+    return None if sizes is None else lambda _: value.reshape(()).expand(sizes)
 
 
 _FUNCTIONS: dict[str, Function] = {
@@ -194,8 +158,8 @@ _FUNCTIONS: dict[str, Function] = {
     "Mul": torch.mul,
     "Neg": torch.neg,
     "Abs": torch.abs,
-    "Min": functools.partial(lambda *x: functools.reduce(torch.minimum, x)),
-    "Max": functools.partial(lambda *x: functools.reduce(torch.maximum, x)),
+    "Min": lambda *x: functools.reduce(torch.minimum, x),
+    "Max": lambda *x: functools.reduce(torch.maximum, x),
     "Floor": torch.floor,
     "Ceil": torch.ceil,
     "Sqrt": torch.sqrt,
@@ -214,7 +178,7 @@ _FUNCTIONS: dict[str, Function] = {
     "LessOrEqual": torch.le,
     "Greater": torch.gt,
     "GreaterOrEqual": torch.ge,
-    "Where": _where,
+    "Where": torch.where,
     "IsNaN": torch.isnan,
 }
 
@@ -351,19 +315,12 @@ def _fold_sizes(node: ir.Node, editor: Editor) -> bool:
     value = node.inputs[0]
     if value is None or value.shape is None:
         return False
-    found = list(value.shape.dims)
-    if node.op_type == "Shape":
-        found = found[slice(attribute(node, "start", 0), attribute(node, "end"))]
+    found = value.shape.dims[attribute(node, "start") : attribute(node, "end")]  # Size has no such attributes
     sizes = [size for size in found if isinstance(size, int)]
     if len(sizes) < len(found):
         return False
-    if node.op_type == "Shape":
-        return editor.replace_with_value(node, editor.constant(sizes, node))
-    return editor.replace_with_value(node, editor.constant(_scalar(math.prod(sizes)), node))
-
-
-def _scalar(number: int) -> Any:
-    return torch.tensor(number).numpy()
+    result = np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
+    return editor.replace_with_value(node, editor.constant(result, node))
 
 
 def _result_bytes(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: Function) -> int:

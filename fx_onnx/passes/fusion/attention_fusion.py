@@ -263,7 +263,8 @@ def _fitting_mask(f: NodeBuilder, scores: _Scores, sizes: tuple[int | str, ...])
     mask = scores.masks[0]
     for other in scores.masks[1:]:
         mask = f.Add(mask, other)
-    return mask if whole is None else f.Expand(mask, whole, sizes=((1, 1, *found[:-2])[-2:]) + sizes[2:])
+    # Given by hand, because the number of keys may be a sum of sizes.
+    return mask if whole is None else f.Expand(mask, whole, sizes=(*(1, 1, *found[:-2])[-2:], *sizes[2:]))
 
 
 def _lengths(
@@ -372,7 +373,7 @@ def fuse_tensor_scatter(f: NodeBuilder, cache: Value, index: Value, update: Valu
         return f"the update has other sizes than the cache: {written} and {sizes}"
     starts = []
     if positions.start is not None:
-        starts = [f.Expand(positions.start, f.Shape(cache, start=0, end=1), sizes=sizes[:1])]
+        starts = [f.Expand(positions.start, f.Shape(cache, start=0, end=1))]
     return f.TensorScatter(cache, update, *starts, axis=axis)
 
 

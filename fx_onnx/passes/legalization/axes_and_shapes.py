@@ -427,11 +427,7 @@ def _padded(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int
         sizes = [count if each == axis else _size_now(f, x, each) for each in range(rank)] if count is not None else []
         blocks.append(f.Expand(value, f.Concat(*sizes, axis=0)) if sizes else None)
     parts = [each for each in (blocks[0], x, blocks[1]) if each is not None]
-    if len(parts) < 2:
-        return x
-    result = f.Concat(*parts, axis=axis)
-    result.shape = ir.Shape([None if each == axis else size for each, size in enumerate(sizes_of(x))])
-    return result
+    return x if len(parts) < 2 else f.Concat(*parts, axis=axis)
 
 
 def _size_now(f: NodeBuilder, x: Value, axis: int) -> Value:

@@ -49,8 +49,8 @@ Types = tuple[DataType | None, ...]
 Plan = tuple[Types, Types]
 """The dtypes that the inputs and the outputs of a node need; None for those that stay."""
 
-_Runs = Callable[[ir.Node, DataType], bool]
-"""Returns whether the runtime has a kernel of the node for a dtype."""
+_Moves = dict[ir.Node, DataType]
+"""Nodes that move elements of a wide dtype, with the dtype."""
 
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
 # dtype → wider dtypes, the preferred one first. They represent all its numbers, and a result that is cast back is the
@@ -139,14 +139,19 @@ class InsertCasts(KernelPass):
     ) -> tuple[set[ir.Node], set[ir.Node]]:
         """Adds plans for the Concats and Splits that only move the elements of promoted nodes, and returns both."""
 
+        def moved(op_type: str, wide_dtype: Callable[[ir.Node, Mapping[ir.Node, Plan]], DataType | None]) -> _Moves:
+            """Returns the nodes of an operator that may move elements of a wide dtype, with the dtype."""
+            found = {node: wide_dtype(node, plans) for node in nodes if node.op_type == op_type and node not in plans}
+            return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
+
         def runs(node: ir.Node, dtype: DataType) -> bool:
             inputs, outputs = (_with_dtype(values, dtype) for values in (node.inputs, node.outputs))
             return _plan(self.tables, node.op_type, opset, False, inputs, outputs) is None
 
-        splits = _splits_for_wide_readers(nodes, plans, runs)
+        splits = moved("Split", _read_as)
         for split, wide in splits.items():
             plans[split] = (wide, *(None for _ in split.inputs[1:])), tuple(wide for _ in split.outputs)
-        joins = _joins_of_wide_results(nodes, plans, runs)
+        joins = moved("Concat", _joined)
         for join, wide in joins.items():
             plans[join] = (), (wide,)
             for value in join.inputs:
@@ -280,19 +285,12 @@ def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
 # ---------------------------------------------------------------- the moved casts
 
 
-def _joins_of_wide_results(
-    nodes: Iterable[ir.Node], plans: Mapping[ir.Node, Plan], runs: _Runs
-) -> dict[ir.Node, DataType]:
-    """Returns each Concat of at least two results that are rounded to the narrow dtype, with the wide dtype.
+def _joined(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
+    """Returns the wide dtype of a Concat of at least two results that are rounded to the narrow dtype; else None.
 
     Such a Concat may join the wide results, and one Cast rounds all of them. No other node may read the results. A part
     may also be a ConstantOfShape.
     """
-    found = {node: _joined(node, plans) for node in nodes if node.op_type == "Concat" and node not in plans}
-    return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
-
-
-def _joined(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
     dtypes: list[DataType] = []
     for value in node.inputs:
         producer = None if value is None else value.producer()
@@ -308,18 +306,11 @@ def _joined(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
     return dtypes[0] if len(dtypes) > 1 and len(set(dtypes)) == 1 else None
 
 
-def _splits_for_wide_readers(
-    nodes: Iterable[ir.Node], plans: Mapping[ir.Node, Plan], runs: _Runs
-) -> dict[ir.Node, DataType]:
-    """Returns each Split whose parts are read in one wide dtype only, with this dtype.
+def _read_as(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
+    """Returns the wide dtype in which alone the parts of a Split are read; None if there is none.
 
     One Cast of the whole tensor then replaces the Casts of the parts.
     """
-    found = {node: _read_as(node, plans) for node in nodes if node.op_type == "Split" and node not in plans}
-    return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
-
-
-def _read_as(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
     uses = [use for value in node.outputs for use in value.uses()]
     if any(value.is_graph_output() for value in node.outputs) or not all(use.node in plans for use in uses):
         return None

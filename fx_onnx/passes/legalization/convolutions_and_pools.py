@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -159,21 +158,10 @@ def _windows(
     return x
 
 
-@dataclass(frozen=True)
-class _Weight:
-    """The weight of a convolution: (first, second, then the kernel), where the kernel is static.
+def _weight(f: NodeBuilder) -> tuple[Value, int | Value, int | Value, list[int]]:
+    """Returns the weight of a convolution, its two first sizes, and the sizes of its kernel.
 
-    The two sizes are numbers, or 1-D tensors with one element if they are dynamic.
-    """
-
-    value: Value
-    first: int | Value
-    second: int | Value
-    kernel: list[int]
-
-
-def _weight(f: NodeBuilder) -> _Weight:
-    """Returns the weight of a convolution.
+    The first sizes are numbers, or 1-D tensors with one element if they are dynamic.
 
     Raises:
         DeclinedError: its kernel is dynamic, or ``auto_pad`` chooses the padding.
@@ -188,7 +176,7 @@ def _weight(f: NodeBuilder) -> _Weight:
     if len(kernel) != len(sizes) - 2 or not kernel:
         raise DeclinedError(_OTHER_FORM)
     first, second = (f.Shape(weight, start=i, end=i + 1) if size is None else size for i, size in enumerate(sizes[:2]))
-    return _Weight(weight, first, second, kernel)
+    return weight, first, second, kernel
 
 
 def _times(f: NodeBuilder, size: int | Value, factor: int) -> int | Value:
@@ -250,11 +238,10 @@ def convolve_windows(f: NodeBuilder, x: Value) -> Result:
 
     Legal because this is the definition.
     """
-    weight = _weight(f)
-    out, each, kernel = weight.first, weight.second, weight.kernel
+    weight, out, each, kernel = _weight(f)
     group = f.attribute("group", 1)
     windows = _windows(f, x, kernel, f.attribute("pads", [0] * 2 * len(kernel)))
-    grouped = f.Reshape(weight.value, _sizes(f, group, _part(f, out, group), each, *kernel))
+    grouped = f.Reshape(weight, _sizes(f, group, _part(f, out, group), each, *kernel))
     return _contracted(f, windows, grouped, (each, out), "mc", len(kernel))
 
 
@@ -264,10 +251,9 @@ def convolve_spread_elements(f: NodeBuilder, x: Value) -> Result:
 
     Legal because each element adds the weights times itself to its window.
     """
-    weight = _weight(f)
+    weight, into, each, kernel = _weight(f)
     if "output_shape" in f.node.attributes:
         return _OTHER_FORM
-    into, each, kernel = weight.first, weight.second, weight.kernel
     group, count = f.attribute("group", 1), len(kernel)
     strides, pads = f.attribute("strides", [1] * count), f.attribute("pads", [0] * 2 * count)
     steps, more = f.attribute("dilations", [1] * count), f.attribute("output_padding", [0] * count)
@@ -279,7 +265,7 @@ def convolve_spread_elements(f: NodeBuilder, x: Value) -> Result:
     ends = [reach[i] - pads[count + i] + more[i] - (strides[i] - 1) for i in range(count)]
     part = _part(f, into, group)
     mirror = list(range(3, 3 + count))
-    mirrored = f.Reshape(weight.value, _sizes(f, group, part, each, *kernel))
+    mirrored = f.Reshape(weight, _sizes(f, group, part, each, *kernel))
     mirrored = f.Slice(mirrored, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
     windows = _windows(f, x, kernel, [*begins, *ends], [1] * count)
     return _contracted(f, windows, mirrored, (part, _times(f, each, group)), "cm", count)

@@ -123,9 +123,7 @@ def counted(f: NodeBuilder, count: Value) -> Value:
     if f.editor.opset > 10:
         return f.Range(0, count, 1)
     ones = f.ConstantOfShape(f.Unsqueeze(count, [0]), value=ir.Tensor(np.ones(1, np.int64)))
-    result = f.Squeeze(f.NonZero(ones), [0])
-    result.shape = ir.Shape([None])
-    return result
+    return f.Squeeze(f.NonZero(ones), [0])
 
 
 def number_axis(f: NodeBuilder, x: Value, later: int) -> Value:

@@ -29,7 +29,7 @@ from fx_onnx.core.opsets import (
     OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS,
     ir_version,
 )
-from fx_onnx.core.schemas import OperatorSchema, has_meaning, moved_inputs, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, default_attribute, has_meaning, moved_inputs, operator_schema
 from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
@@ -168,23 +168,11 @@ def _origin(node: ir.Node) -> str:
     return (f" of {operator}" if operator else "") + (f" at {line}" if line else "")
 
 
-@functools.lru_cache(maxsize=2048)
-def _default(op_type: str, opset: int, name: str) -> ir.Attr | None:
-    """Returns the default of an attribute, or None if it has none or is unknown."""
-    try:
-        attributes = onnx.defs.get_schema(op_type, opset).attributes
-    except onnx.defs.SchemaError:
-        return None
-    if name not in attributes or not attributes[name].default_value.name:
-        return None
-    return ir.serde.deserialize_attribute(attributes[name].default_value)
-
-
 def _drop_default_attributes(node: ir.Node, opset: int) -> None:
     """Removes the attributes that the older version does not have, where they have their default."""
     schema = operator_schema(node.op_type, opset)
     for name in [] if schema is None else [name for name in node.attributes if name not in schema.attributes]:
-        default = _default(node.op_type, opset + 1, name)
+        default = default_attribute(node.op_type, name, opset + 1)
         if default is not None and not node.attributes[name].is_ref() and default.value == node.attributes[name].value:
             del node.attributes[name]
 

@@ -43,7 +43,7 @@ def loop(
 
     Args:
         f: the builder that inserts the Loop.
-        carried: the values that the first iteration starts with. Their shapes may change from iteration to iteration.
+        carried: the values that the first iteration starts with. Their sizes may change from iteration to iteration.
         body: emits one iteration, given a builder for the body, the number of the iteration and the carried values.
         count: the number of iterations, a scalar; None means no limit.
         condition: whether the first iteration runs; None means that it does.
@@ -52,6 +52,8 @@ def loop(
     number = ir.val(f"{name}.number", DataType.INT64, ())
     before = ir.val(f"{name}.condition", DataType.BOOL, ())
     states = [ir.Value(name=f"{name}.carried_{i}", type=value.type) for i, value in enumerate(carried)]
+    for value, state in zip(carried, states, strict=True):
+        state.shape = None if value.shape is None else ir.Shape([None] * len(value.shape))
     condition = f.constant(np.array(True)) if condition is None else condition
     last = _kept(f, before, f"{name}.again")  # all others are inserted before it; it returns the condition, or goes
     graph = ir.Graph([number, before, *states], [], nodes=[last], name=name)
@@ -67,8 +69,10 @@ def loop(
         {"body": ir.AttrGraph("body", graph)},
         outputs=len(done.carried) + len(collected),
     )
-    for result, value in zip(results, [*carried, *collected], strict=True):
-        result.type = value.type
+    for result, value in zip(results, [*states, *collected], strict=True):
+        result.type, result.shape = value.type, value.shape
+    for result, value in zip(results[len(states) :], collected, strict=True):
+        result.shape = None if value.shape is None else ir.Shape([None, *value.shape])
     return results
 
 
@@ -93,7 +97,7 @@ def loop_with_state(f: NodeBuilder, node: ir.Node, count: Value | None, conditio
     body.inputs.append(before)
     body.outputs.insert(1, kept.outputs[0])
     zero = f.constant(0, DataType.INT64)
-    return f.emit("Loop", [count, condition, zero], {"body": body}, sizes=(), outputs=len(node.outputs) + 1)[1:]
+    return f.emit("Loop", [count, condition, zero], {"body": body}, outputs=len(node.outputs) + 1)[1:]
 
 
 @legalizes("Scan(*values)", until=8)

@@ -161,9 +161,9 @@ def legalize_group_norm(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, b
         parts = f.Concat(f.Shape(x, start=0, end=1), split[1:3], f.Shape(x, start=2), axis=0)
     zero = None if copies else 1
     ones, zeros = np.ones(groups, np.float32), np.zeros(groups, np.float32)
-    grouped = f.Reshape(x, parts, allowzero=zero, sizes=split)
+    grouped = f.Reshape(x, parts, allowzero=zero)
     normal = f.InstanceNormalization(grouped, ones, zeros, epsilon=f.attribute("epsilon"))
-    normal = f.Reshape(normal, whole, allowzero=zero, sizes=shape)
+    normal = f.Reshape(normal, whole, allowzero=zero)
     axes = list(range(1, len(shape) - 1))
     return f.Add(f.Mul(normal, f.Unsqueeze(scale, axes)), f.Unsqueeze(bias, axes))
 

@@ -304,9 +304,7 @@ def _top_k_of_integers(f: NodeBuilder, x: Value, k: Value, axis: int, largest: b
     low = f.Sub(wide, f.Mul(high, 1 << 32))
     low, high = (f.Cast(part if largest else f.Neg(part), to=DataType.DOUBLE) for part in (low, high))
     by_low = f.emit("TopK", [low, size_of(f, x, axis)], {"axis": axis}, outputs=2)[1]
-    high.shape = by_low.shape = x.shape
     by_high = f.emit("TopK", [gather_elements(f, high, by_low, axis), k], {"axis": axis}, outputs=2)[1]
-    by_high.shape = f.node.outputs[0].shape or ir.Shape([None] * rank_of(x))
     indices = gather_elements(f, by_low, by_high, axis)
     return gather_elements(f, x, indices, axis), indices
 

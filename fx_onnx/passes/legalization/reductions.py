@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, sizes_of, static_integers
+from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.table import DEFAULT, legalizes
 from fx_onnx.passes.matchers import constant_integers, dims, is_read_by, producer_of
@@ -123,13 +123,12 @@ def add_slices_by_loop(f: NodeBuilder, x: Value, axis: Value) -> Result:
     is_reverse, is_exclusive = f.attribute("reverse", 0), f.attribute("exclusive", 0)
     order = [place % rank, *(each for each in range(rank) if each != place % rank)]
     slices, length = f.Transpose(x, perm=order), scalar_size(f, x, order[0])
-    sizes, last = sizes_of(x), f.Sub(length, 1)
+    last = f.Sub(length, 1)
     zero = f.constant(0)
     start = f.Expand(zero, f.Concat(*(size_of(f, x, each) for each in order[1:]), axis=0)) if rank > 1 else zero
 
     def add_slice(b: NodeBuilder, number: Value, carried: Sequence[Value]) -> Iteration:
         total = b.Add(*carried, b.Gather(slices, b.Sub(last, number) if is_reverse else number, axis=0))
-        total.shape = carried[0].shape = ir.Shape([sizes[each] for each in order[1:]])
         return Iteration([total], [carried[0] if is_exclusive else total])
 
     sums = loop(f, [start], add_slice, count=length)[1]

@@ -95,8 +95,8 @@ def _elements(f: NodeBuilder, x: Value, rows: Value, columns: Value) -> Value:
     whole_row, whole_column = (f.Cast(each, to=DataType.INT64) for each in (row, column))
     place = f.Add(f.Mul(whole_row, size_of(f, x, 3)), whole_column)
     sizes = _shape(f, (x, 0), (x, 1), f.Mul(size_of(f, x, 2), size_of(f, x, 3)))
-    flat = f.Reshape(x, sizes, allowzero=1, sizes=(None,) * 3)
-    found = f.GatherElements(flat, f.Expand(place, _shape(f, [1], (x, 1), [1]), sizes=(None,) * 3), axis=2)
+    flat = f.Reshape(x, sizes, allowzero=1)
+    found = f.GatherElements(flat, f.Expand(place, _shape(f, [1], (x, 1), [1])), axis=2)
     if f.attribute("padding_mode", "zeros") != "zeros":
         return found
     is_inside = f.And(f.Equal(row, rows), f.Equal(column, columns))

@@ -112,7 +112,6 @@ def gather_elements(f: NodeBuilder, x: Value, indices: Value, axis: int) -> Valu
     for each in [each for each in range(rank) if each != axis]:
         grid = f.Mul(counted(f, scalar_size(f, indices, each)), stride(f, x, each))
         places = f.Add(places, f.Unsqueeze(grid, [other for other in range(rank) if other != each]))
-        places.shape = indices.shape
     return f.Gather(x if rank == 1 else f.Reshape(x, [-1]), places)
 
 
@@ -295,7 +294,7 @@ def _index_of_rows(f: NodeBuilder, x: Value, indices: Value, updates: Value) -> 
     is_whole = all(before[each] == 1 and after[each] == sizes[each] for each in range(rank) if each != axis)
     if not is_whole or before[axis] != sizes[axis] or maker is None or rank == 1:
         return None
-    return f.Reshape(maker.inputs[0], [-1], sizes=(before[axis],))
+    return f.Reshape(maker.inputs[0], [-1])
 
 
 def _reduced_rows(f: NodeBuilder, x: Value, index: Value, updates: Value, op_type: str) -> Value:
@@ -325,29 +324,21 @@ def _positions_of_elements(f: NodeBuilder, x: Value, indices: Value) -> Value:
     """Returns the position of each update in the flattened x, as a 1-D INT64 tensor."""
     rank = rank_of(x)
     axis = f.attribute("axis", 0) % rank
-    every = f.Reshape(f.Range(0, f.Size(x), 1), f.Shape(x), allowzero=1, sizes=dims(x))
+    every = f.Reshape(f.Range(0, f.Size(x), 1), f.Shape(x), allowzero=1)
     others = [each for each in range(rank) if each != axis]
     if others:
         ends = f.Concat(*(f.Slice(f.Shape(indices), [a], [a + 1], [0]) for a in others), axis=0)
         every = f.Slice(every, [0] * len(others), ends, others)
     found = f.GatherElements(every, indices, axis=axis)
-    return found if rank == 1 else f.Reshape(found, [-1], sizes=(_count(dims(indices)),))
+    return found if rank == 1 else f.Reshape(found, [-1])
 
 
 def _positions_of_tuples(f: NodeBuilder, x: Value, indices: Value, depth: int) -> Value:
     """Returns the position of each row of updates among the rows of x, whose first ``depth`` axes are indexed."""
     sizes = f.Slice(f.Shape(x), [0], [depth], [0])
     every = f.Reshape(f.Range(0, f.ReduceProd(sizes, keepdims=0), 1), sizes, allowzero=1)
-    known = dims(indices)
-    places = None if known is None else known[:-1]
-    found = f.GatherND(every, indices, sizes=places)
-    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1], sizes=(_count(places),))
-
-
-def _count(sizes: tuple[int | str | None, ...] | None) -> int | None:
-    """Returns the number of elements of a static shape, or None."""
-    known = [size for size in sizes or () if isinstance(size, int)]
-    return math.prod(known) if sizes is not None and len(known) == len(sizes) else None
+    found = f.GatherND(every, indices)
+    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1])
 
 
 # ---------------------------------------------------------------- reduction
@@ -355,21 +346,16 @@ def _count(sizes: tuple[int | str | None, ...] | None) -> int | None:
 
 def _reduced(f: NodeBuilder, rows: Value, positions: Value, updates: Value, op_type: str, inner: int) -> Value:
     """Reduces rows[positions[n]] and updates[n] for all n; ``inner`` is the number of axes of a row."""
-    size = _count(dims(positions))
-    count = f.Shape(positions) if size is None else f.constant([size])
+    count = size_of(f, positions, 0)
     # The key is unique, so that the sort is stable and floats are added in a fixed order.
     keys = f.Add(f.Mul(positions, count), f.Range(0, f.Squeeze(count, [0]), 1))
-    keys.shape = ir.Shape([size])
     ordered = f.emit("TopK", [keys, count], {"largest": 0, "sorted": 1, "axis": 0}, outputs=2)[1]
     at, values = f.Gather(positions, ordered), f.Gather(updates, ordered)
     condition = _has_duplicates(f, at)
     body = functools.partial(_one_round, op_type=op_type, inner=inner)
     at, values = loop(f, [at, values], body, condition=condition)
-    at.shape = ir.Shape([None])
     merged = _merged(f, op_type, f.Gather(rows, at), values)
-    places = f.Unsqueeze(at, [1])
-    places.shape = ir.Shape([None, 1])
-    return f.ScatterND(rows, places, merged)
+    return f.ScatterND(rows, f.Unsqueeze(at, [1]), merged)
 
 
 def _merged(f: NodeBuilder, op_type: str, first: Value, second: Value) -> Value:
@@ -396,7 +382,6 @@ def _one_round(f: NodeBuilder, _: Value, carried: Sequence[Value], op_type: str,
     places = f.Range(0, f.Squeeze(count, [0]), 1)
     is_first = f.Not(f.Equal(at, f.Slice(f.Concat(f.constant([-1]), at, axis=0), [0], [-1], [0])))
     starts = f.Cast(is_first, to=DataType.INT64)
-    starts.shape = ir.Shape([None])
     run = f.Sub(f.CumSum(starts, f.constant(0, DataType.INT64)), [1])
     rank = f.Sub(places, f.Gather(f.Compress(places, is_first, axis=0), run))
     left = f.Compress(places, f.Equal(f.Mod(rank, [2]), [0]), axis=0)

@@ -88,12 +88,8 @@ def _scale_vector(scale: Value, axis: int | None, editor: Editor) -> Value:
     wanted = () if axis is None else (math.prod(sizes),)
     if data is None or sizes == wanted:
         return scale
-    view = functools.partial(_reshaped, wanted)
-    return editor.initializer(computed(view, data, dtype=data.dtype, shape=wanted), f"{scale.name}_vector")
-
-
-def _reshaped(sizes: tuple[int, ...], scale: torch.Tensor) -> torch.Tensor:
-    return scale.reshape(sizes)
+    vector = computed(lambda values: values.reshape(wanted), data, dtype=data.dtype, shape=wanted)
+    return editor.initializer(vector, f"{scale.name}_vector")
 
 
 _ROWS = "DequantizeLinear(weight.weight, scale, zero | None, axis=along, block_size=given)"
@@ -287,7 +283,8 @@ def _function(node: ir.Node) -> Function | None:
     if node.op_type == "BitShift":
         return _shifted if attribute(node, "direction") == "RIGHT" else None
     if node.op_type == "Cast":
-        return functools.partial(_cast, torch_dtype(DataType(attribute(node, "to"))))
+        dtype = torch_dtype(DataType(attribute(node, "to")))
+        return lambda x: x.to(dtype)
     evaluator = OPERATORS.get(node.op_type)
     return evaluator(node, *map(constant_array, node.inputs)) if evaluator is not None else None
 
@@ -295,10 +292,6 @@ def _function(node: ir.Node) -> Function | None:
 def _shifted(value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     # torch has unsigned integers of 32 and 64 bits, but no shifts of them.
     return torch.from_numpy(np.right_shift(value.numpy(), places.numpy()))
-
-
-def _cast(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
-    return value.to(dtype)
 
 
 def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) -> _Unpacked | str:
@@ -370,12 +363,8 @@ def _match_groups(value: Value | None) -> _Groups | None:
     if not isinstance(sizes[0], int) or not isinstance(after[1], int) or after[2] != sizes[1]:
         return None
     last = len(rows.sources) + len(rows.steps) - 1
-    flat = _Computation(rows.sources, (*rows.steps, (_without_middle_axis, (last,))))
+    flat = _Computation(rows.sources, (*rows.steps, (lambda matrices: matrices.squeeze(1), (last,))))
     return _Groups(flat, np.arange(sizes[0]) // after[1])
-
-
-def _without_middle_axis(rows: torch.Tensor) -> torch.Tensor:
-    return rows.squeeze(1)
 
 
 def _scales(scale: Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:

@@ -184,13 +184,13 @@ def _packed_inputs(weights: Sequence[_Weight], editor: Editor) -> list[ir.Value]
         ("nbits", "scales", "zeros"), zip(*(each.packed() for each in weights), strict=True), strict=False
     ):
         sizes = sum(each.shape[0] for each in parts), *parts[0].shape.numpy()[1:]
-        tensor = parts[0] if len(parts) == 1 else computed(_joined, *parts, dtype=parts[0].dtype, shape=sizes)
+        tensor = (
+            parts[0]
+            if len(parts) == 1
+            else computed(lambda *each: torch.cat(each), *parts, dtype=parts[0].dtype, shape=sizes)
+        )
         found.append(editor.initializer(tensor, f"{name}_{kind}"))
     return found
-
-
-def _joined(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.cat(parts)
 
 
 def _is_plain(gemm: ir.Node) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import MutableMapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_sub_byte
@@ -50,12 +49,8 @@ def pack_weights(f: NodeBuilder, node: ir.Node, w: Value, to: int) -> Result:
     if node.outputs[0].is_graph_output():
         return "the graph returns its result"
     sizes = data.shape.numpy()
-    new = computed(_same, data, dtype=target, shape=sizes, along=elementwise([sizes], len(sizes)))
+    new = computed(lambda weight: weight, data, dtype=target, shape=sizes, along=elementwise([sizes], len(sizes)))
     return f.editor.initializer(new, f"{w.name}_packed")
-
-
-def _same(weight: torch.Tensor) -> torch.Tensor:
-    return weight
 
 
 @rule("Transpose((DequantizeLinear | Cast)(weight.w, *scales))")
@@ -138,12 +133,8 @@ def _data(value: Value | None, editor: Editor) -> ir.TensorProtocol | None:
 def transposed(data: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
     """Returns the transposed view of a weight."""
     sizes = data.shape.numpy()
-    view, shape = functools.partial(_permuted, tuple(order)), [sizes[axis] for axis in order]
-    return computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
-
-
-def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
-    return weight.permute(order)
+    shape = [sizes[axis] for axis in order]
+    return computed(lambda weight: weight.permute(order), data, dtype=data.dtype, shape=shape, along=permuted(order))
 
 
 def restore_transpose(
@@ -186,8 +177,8 @@ def fold_weight_selections(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
     places = [(_index(reader) or 0) % sizes[0] for reader in readers]
     for reader, place in zip(readers, places, strict=True):
         if place not in slices:
-            part = {0: (place, place + 1)}
-            new = computed(_only, data, dtype=data.dtype, shape=sizes[1:], along=_next_axis, reads=part)
+            given: dict[str, Any] = {"dtype": data.dtype, "shape": sizes[1:], "reads": {0: (place, place + 1)}}
+            new = computed(lambda weight: weight[0], data, along=lambda axis: [axis + 1], **given)
             slices[place] = f.editor.initializer(new, f"{w.name}.{place}")
         if reader is not node:
             f.editor.replace_with_value(reader, slices[place])
@@ -200,11 +191,3 @@ def _index(node: ir.Node) -> int | None:
         return None
     array = constant_array(node.inputs[1])
     return int(array) if array is not None and array.shape == () else None
-
-
-def _only(weight: torch.Tensor) -> torch.Tensor:
-    return weight[0]
-
-
-def _next_axis(axis: int) -> list[int | None]:
-    return [axis + 1]
