@@ -233,7 +233,7 @@ def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any
     unless 0 and 1 are sizes like any other. The answer is None if it depends on the data, if the sizes of the example
     are smaller, or without the names; then torch refuses the condition.
     """
-    bounds = getattr(import_module("torch.utils._sympy.value_ranges"), "bound_sympy", None)
+    bounds: Any = getattr(import_module("torch.utils._sympy.value_ranges"), "bound_sympy", None)
     values, ranges = getattr(shape_env, "backed_var_to_val", {}), getattr(shape_env, "var_to_range", {})
     sizes = [symbol for symbol in condition.free_symbols if values.get(symbol, 0) >= 1 and symbol in ranges]
     for least in (1, 2) if bounds is not None else ():
