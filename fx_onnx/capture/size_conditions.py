@@ -53,7 +53,7 @@ _TRIES = 4  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
-_OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
+_OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
 
 
 class SizeFacts:

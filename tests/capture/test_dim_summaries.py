@@ -27,6 +27,8 @@ ROWS = Dim("rows", min=4, max=512)
         (lambda x: x + 1, ({0: "rows", 1: "width"},), ["rows: any", "width: any"]),
         (lambda x: x if x.shape[0] > 4 else -x, ({0: "rows"},), ["rows: 5 or more, "]),
         (lambda x: x if x.shape[0] % 3 == 0 else -x, ({0: "rows"},), ["rows: a multiple of 3, "]),
+        (lambda x: x if (x.shape[0] / 3).is_integer() else -x, ({0: "rows"},), ["rows: a multiple of 3, "]),
+        (lambda x: x if x.shape[0] / 4 > 1.1 else -x, ({0: "rows"},), ["rows: 5 or more, "]),
         (lambda x: x.squeeze(0), ({0: "rows"},), ["rows: not 1, "]),
         (lambda x: torch.cov(x), ({0: "rows"},), ["rows: not 1, "]),
         (lambda x: F.pixel_unshuffle(x[None, None], 2), ({0: "rows"},), ["rows: even, "]),  # not "4 or more"
