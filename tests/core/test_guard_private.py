@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
+from functools import partial
 from types import SimpleNamespace
 
 import sympy
 import torch
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_onnx.core import guard_private
+from fx_onnx.core.torch_private import FakeTensorMode
 
 
 class Even(torch.nn.Module):
@@ -63,7 +67,34 @@ def test_the_module_of_a_program_checks_given_conditions() -> None:
 
 
 def test_the_function_that_asks_for_a_layout_exists() -> None:
-    assert guard_private.layout_questions()
+    """A fake convolution asks for the number of elements of its input, which here depends on a dynamic size."""
+    asking = list[bool]()
+
+    class Asked(ShapeEnv):
+        def evaluate_sym_node(self, *args: object, **kwargs: object) -> object:
+            asking.append(guard_private.asks_for_layout(sys._getframe(1)))
+            return super().evaluate_sym_node(*args, **kwargs)
+
+    mode = FakeTensorMode(shape_env=Asked())
+    x = mode.from_tensor(torch.ones(1, 8, 6))
+    with mode:
+        torch.nn.functional.conv1d(x, torch.ones(1, 8, 1))
+    assert True in asking
+    assert not guard_private.asks_for_layout(sys._getframe())
+
+
+def test_sizes_that_decide() -> None:
+    """u0 + n == 1 is false for n >= 2; the answer to u0 == n depends on the data."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    rows, data = mode.from_tensor(torch.ones(5)).shape[0], mode.shape_env.create_unbacked_symint()
+    torch._check(data >= 0)
+    symbol, other = rows.node.expr, data.node.expr
+    decide = partial(guard_private.sizes_that_decide, mode.shape_env)
+    assert decide(sympy.Eq(other + symbol, 0)) == (sympy.false, [sympy.Ge(symbol, 1)])
+    assert decide(sympy.Eq(other + symbol, 1)) == (sympy.false, [sympy.Ge(symbol, 2)])
+    assert decide(sympy.Eq(other, symbol)) == (None, ())
+    assert guard_private.sizes_that_decide(SimpleNamespace(), sympy.Eq(other, symbol)) == (None, ())
+    assert [guard_private.example_size(each) for each in (rows, data, 3)] == [5, 1, 3]
 
 
 def test_no_frames_are_traced_outside_of_strict_mode() -> None:
