@@ -119,12 +119,6 @@ FAILURES: tuple[Failure, ...] = (
         dynamic=True,
     ),
     Failure(
-        ("nn.functional.conv1d", "nn.functional.conv_transpose3d"),
-        "torch cannot prove that a symbolic number of channels is divisible by the groups, so the export fails with "
-        "an error.",
-        dynamic=True,
-    ),
-    Failure(
         ("nn.functional.interpolate/area",),
         "torch converts the scaled size to a constant; the export warns about it.",
         dynamic=True,
