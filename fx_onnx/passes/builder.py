@@ -81,7 +81,8 @@ class NodeBuilder:
                 Results of another domain have the builder's dtype.
 
         Raises:
-            TypeError: the model's opset has no such operator, or the operator takes fewer inputs.
+            TypeError: the model's opset has no such operator, or the operator takes fewer inputs or needs one that is
+                None.
         """
         schema = None if domain else operator_schema(op_type, self.editor.opset)
         if schema is None and not domain:
@@ -102,6 +103,9 @@ class NodeBuilder:
                     x, None if schema is None or bound is None else parameter_dtype(schema.input(index), bound)
                 )
             values.append(x)
+        for parameter, x in zip(() if schema is None else schema.inputs, values, strict=False):
+            if x is None and parameter.required:
+                raise TypeError(f"ONNX {op_type} needs a value for its input {parameter.name}")
         if schema is not None and len(values) > len(schema.inputs):
             schema.input(len(values) - 1)
         new = NewNode(op_type, values, attributes, domain, outputs, functools.partial(self._infer, schema))

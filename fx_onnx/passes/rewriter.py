@@ -12,6 +12,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import onnx_ir as ir
 
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.progress import report_progress
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import Kinds, kind_of
@@ -23,6 +24,9 @@ LOGGER_NAME: Final = "fx_onnx.passes"
 """The logger of ``Pass.declines``; it logs at level DEBUG."""
 
 _logger = logging.getLogger(LOGGER_NAME)
+
+_REWRITES_OF_A_NODE = 100
+"""How often the nodes of a graph are rewritten on average before the walk gives up."""
 
 
 class Pass(ir.passes.InPlacePass):
@@ -143,13 +147,18 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
         model: the model.
         rewrites: the rewrites.
         changes: receives what each rewrite changed, by its name.
+
+    Raises:
+        ArgumentError: the rewrites find no end, as one that matches its own result.
     """
-    modified = False
+    applied = 0
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
         graph = model.graph if function is None else function
         by_type = _by_type(tuple(rewrites), graph.opset_imports.get("", 0))
-        editor.enqueue([node for node in all_nodes(graph) if node.op_type in by_type])
+        nodes_to_visit = [node for node in all_nodes(graph) if node.op_type in by_type]
+        limit = applied + _REWRITES_OF_A_NODE * (len(nodes_to_visit) + 10)
+        editor.enqueue(nodes_to_visit)
         for node in editor.worklist():
             found = by_type.get(node.op_type, {}).get(node.domain)
             if found is None or node.graph is None or (function and has_reference(node)):
@@ -157,12 +166,16 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
             nodes = editor.added_nodes
             for name, rewrite in found[tuple(map(kind_of, node.inputs))]:
                 if rewrite(node, editor):
-                    modified = True
+                    applied += 1
+                    if applied > limit:
+                        raise ArgumentError(
+                            f"The rule {name} rewrites its own result again and again; let it decline one."
+                        )
                     if changes is not None:
                         changes.setdefault(name, NodeChange()).add(editor.added_nodes - nodes)
                     editor.enqueue(_neighbourhood(node))
                     break
-    return modified
+    return applied > 0
 
 
 class _Attempts(dict[Kinds, list[tuple[str, Callable[[ir.Node, Editor], bool]]]]):

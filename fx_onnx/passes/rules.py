@@ -13,7 +13,7 @@ from onnx_ir import Value
 
 from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.plugins import Group
 from fx_onnx.passes._pattern_parts import Match, Matcher, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
@@ -117,12 +117,19 @@ class Rule(Rewrite):
             bound["nodes"] = match.nodes
         try:
             result = self.function(*map(bound.get, self._parameters))
+            results = (result,) if result is None or isinstance(result, (str, Value)) else tuple(result)
         except DeclinedError as error:
-            result = str(error)
-        if result is None or isinstance(result, str):
-            f.discard()
-            return self.declines(node, result) if result else False
-        return f.replace(match.nodes, (result,) if isinstance(result, Value) else tuple(result))
+            results = (str(error),)
+        except Exception as error:
+            raise ArgumentError(f"The rule {self.name} fails at the node {node.name}: {first_line(error)}.") from error
+        match results:
+            case (None,):
+                f.discard()
+                return False
+            case (str() as reason,):
+                f.discard()
+                return self.declines(node, reason)
+        return f.replace(match.nodes, results)
 
 
 def _start(step: NodeStep, holds: Callable[[Any], bool] | None) -> Callable[[ir.Node, Editor], bool]:
