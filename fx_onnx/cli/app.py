@@ -22,7 +22,7 @@ import typer
 from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.cli.run import run
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
-from fx_onnx.core.findings import collect_findings, warn
+from fx_onnx.core.findings import collect_findings
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.version import version
@@ -126,7 +126,7 @@ Source = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)]
 Genai = Annotated[
-    Path | None, typer.Option(help="The folder to write for onnxruntime-genai, instead of a file; for text generation.")
+    Path | None, typer.Option(help="The folder to write for onnxruntime-genai: short for --layout genai --output.")
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -197,40 +197,37 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
+    optimize = False if "all" in (without or ()) else set(without or ())
+    place, layout = _destination(output, genai, layout, target)
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
-    place = _destination(output, genai, target)
     given = parse_inputs(inputs or ())
     with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
-        model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
+        model = load(source, task=task, with_past=with_past)
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
         program = import_module("fx_onnx.export").export(
             model.model,
-            f=output,
+            f=place,
             opset_version=opset,
             target=target,
             verify=verify,
             report=report,
             artifacts_dir=place.parent,
             external_data=external_data,
-            optimize=False if "all" in (without or ()) else set(without or ()),
+            optimize=optimize,
             metadata=metadata.value,
             **_arguments(model, given, dynamic or []),
         )
-        _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-    _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
+    _print_export({**facts, "warnings": list(map(str, findings))}, [f"{place}: {program!r}"], as_json, quiet)
 
 
-_OF_A_FOLDER = {
-    "source", "output", "layout", "precision", "task", "target", "opset", "verify", "as_json", "quiet", "metadata",
-    "adapter",
-}  # fmt: skip
+_NOT_OF_A_FOLDER = "inputs", "dynamic", "with_past", "training"
 
 
 def _export_folder(given: dict[str, Any]) -> None:
@@ -242,8 +239,8 @@ def _export_folder(given: dict[str, Any]) -> None:
     """
     from fx_onnx.pretrained.export_pretrained import export_pretrained
 
-    source, output, quiet = given["source"], _destination(given["output"], None, given["target"]), given["quiet"]
-    wrong = [name for name, value in given.items() if name not in _OF_A_FOLDER and value not in (None, False, [])]
+    source, output, quiet = given["source"], given["place"], given["quiet"]
+    wrong = [name.replace("inputs", "input") for name in _NOT_OF_A_FOLDER if given[name]]
     problem = None
     if given["layout"] is None:
         problem = f"--{'precision' if given['precision'] else 'adapter'} needs --layout, which names the files."
@@ -252,34 +249,36 @@ def _export_folder(given: dict[str, Any]) -> None:
             f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
         )
     elif not source.startswith("hf:"):
-        problem = "--layout is for Hugging Face models; write the source as hf:FOLDER."
+        problem = "--layout and --genai are for Hugging Face models; write the source as hf:FOLDER."
     pairs = [each.partition("=") for each in given["adapter"] or []]
     if problem is None and not all(name and folder for name, _, folder in pairs):
         problem = "--adapter needs NAME=FOLDER."
     if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
-    options: dict[str, Any] = {name: given[name] for name in ("layout", "task", "target")}
-    options |= {"precision": given["precision"] or "fp32", "opset_version": given["opset"]}
-    options["adapters"] = {name: folder for name, _, folder in pairs}
-    with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
+    options: dict[str, Any] = {
+        "precision": given["precision"] or "fp32",
+        "opset_version": given["opset"],
+        "adapters": {name: folder for name, _, folder in pairs},
+        "artifacts_dir": output.parent,
+        "metadata": given["metadata"].value,
+        **{name: given[name] for name in ("layout", "task", "target", "optimize", "report", "external_data")},
+    }
+    with collect_findings(as_warning=False) as findings, _new_report(output.parent, quiet) as facts:
         try:
             files = export_pretrained(source.removeprefix("hf:"), output, **options)
         except KeyboardInterrupt:
             typer.echo(f"fx-onnx: Interrupted; the folder {output} is as before.", err=True)
             raise
-    if given["as_json"]:
-        warnings = [str(finding) for finding in findings]
-        print_json({"folder": str(output), "files": [asdict(file) for file in files], "warnings": warnings})
-    elif not quiet:
-        for finding in findings:
-            typer.echo(f"warning: {finding}", err=True)
-        for file in files:
-            compared = "random" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
-            typer.echo(f"{output / file.name}: {file.size:,} bytes, {compared}")
-            if file.precision != "fp32":
-                kept = f"; without {', '.join(file.kept)}" if file.kept else ""
-                typer.echo(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")
-        typer.echo(f"{output}: {len(files)} ONNX files, {sum(file.size for file in files):,} bytes")
+    facts |= {"folder": str(output), "files": [asdict(file) for file in files], "warnings": list(map(str, findings))}
+    lines = []
+    for file in files:
+        compared = "random" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
+        lines.append(f"{output / file.name}: {file.size:,} bytes, {compared}")
+        if file.precision != "fp32":
+            kept = f"; without {', '.join(file.kept)}" if file.kept else ""
+            lines.append(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")
+    lines.append(f"{output}: {len(files)} ONNX files, {sum(file.size for file in files):,} bytes")
+    _print_export(facts, lines, given["as_json"], quiet)
 
 
 @contextmanager
@@ -296,46 +295,35 @@ def _new_report(folder: Path, quiet: bool) -> Iterator[dict[str, Any]]:
                 typer.echo(f"report: {path}", err=True)
 
 
-def _print_export(program: Any, facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
+def _print_export(facts: dict[str, Any], lines: list[str], as_json: bool, quiet: bool) -> None:
+    """Prints the facts as one object, or the warnings and the lines."""
     if as_json:
         print_json(facts)
     elif not quiet:
         for message in facts["warnings"]:
             typer.echo(f"warning: {message}", err=True)
-        typer.echo(f"{facts['file']}: {program!r}")
+        typer.echo("\n".join(lines))
 
 
-def _destination(output: Path | None, genai: Path | None, target: str | None) -> Path:
-    """Returns the file or the folder that is written.
+def _destination(
+    output: Path | None, genai: Path | None, layout: str | None, target: str | None
+) -> tuple[Path, str | None]:
+    """Returns the file or the folder that is written, and its layout.
 
     Raises:
-        ArgumentError: not exactly one of them is given, or the target is unknown, before torch is imported.
+        ArgumentError: not exactly one of them is given, --genai is with another layout, or the target is unknown.
+            Torch is not imported before.
     """
     if target is not None:
         find_target(target)
     place = output or genai
-    if place is None or (output is not None and genai is not None):
+    if place is None or (genai is not None and (output is not None or layout not in (None, "genai"))):
         raise ArgumentError(
-            "Give either --output, for an ONNX file, or --genai, for a folder of onnxruntime-genai.",
+            "Give either --output, for an ONNX file or the folder of a --layout, or --genai, which is short for "
+            "--layout genai --output.",
             id=MessageId.COMMAND_OPTION,
         )
-    return place
-
-
-def _save_genai(program: Any, model: Any, source: Path, folder: Path | None, external_data: bool | None) -> None:
-    """Writes a folder of onnxruntime-genai that is wanted, with the tokenizer of the source folder, if that has one."""
-    if folder is None:
-        return
-    has_tokenizer = any((source / name).is_file() for name in ("tokenizer.json", "tokenizer.model"))
-    if not has_tokenizer:
-        warn(f"{source} has no tokenizer.json, so {folder} has no tokenizer.", MessageId.GENAI_FOLDER)
-    program.save_genai(
-        folder,
-        config=model.config,
-        generation_config=model.generation_config,
-        tokenizer=source if has_tokenizer else None,
-        external_data=True if external_data is None else external_data,
-    )
+    return place, layout if genai is None else "genai"
 
 
 def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:

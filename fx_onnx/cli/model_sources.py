@@ -21,23 +21,22 @@ from fx_onnx.core.messages import MessageId
 __all__ = ["load"]
 
 
-def load(source: str, *, task: str | None = None, with_past: bool = False, full_cache: bool = False) -> ModelSource:
+def load(source: str, *, task: str | None = None, with_past: bool = False) -> ModelSource:
     """Loads a model.
 
     Args:
         source: ``package.module:name``, a ``.pt2`` file of torch.export, a TorchScript file, or ``hf:folder``.
         task: the task of a Hugging Face model.
         with_past: whether a Hugging Face model takes and returns a key-value cache.
-        full_cache: whether its layers with a sliding window keep all tokens in that cache.
 
     Raises:
         ArgumentError: the source does not exist, is a pickled module, or does not give a model.
     """
     if source.startswith("hf:"):
-        return _of_hugging_face(Path(source.removeprefix("hf:")), task, with_past, full_cache)
+        return _of_hugging_face(Path(source.removeprefix("hf:")), task, with_past)
     if task is not None or with_past:
         raise ArgumentError(
-            "--task, --with-past and --genai are for Hugging Face models; write the source as hf:FOLDER.",
+            "--task and --with-past are for Hugging Face models; write the source as hf:FOLDER.",
             id=MessageId.COMMAND_OPTION,
         )
     module, colon, name = source.partition(":")
@@ -48,7 +47,7 @@ def load(source: str, *, task: str | None = None, with_past: bool = False, full_
     return _of_file(Path(source))
 
 
-def _of_hugging_face(folder: Path, task: str | None, with_past: bool, full_cache: bool) -> ModelSource:
+def _of_hugging_face(folder: Path, task: str | None, with_past: bool) -> ModelSource:
     """Returns a model that ``save_pretrained`` wrote, without downloads and without running its code."""
     from fx_onnx.pretrained.source import find_row, load_config, load_model, named_class
 
@@ -63,7 +62,7 @@ def _of_hugging_face(folder: Path, task: str | None, with_past: bool, full_cache
                 f"--with-past is for text generation, but {type(model).__name__} generates no text.",
                 id=MessageId.MODEL_SOURCE,
             )
-        arguments = text_generation_arguments(model, padding=takes_padding(model), full_cache=full_cache)
+        arguments = text_generation_arguments(model, padding=takes_padding(model))
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
     from fx_onnx.pretrained.inputs import constants_of, example_inputs
 

@@ -28,7 +28,7 @@ from fx_onnx.pretrained.adapters import Adapter, adapted, make_optional, read_ad
 from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.inputs import input_names, parts_of, processed
 from fx_onnx.pretrained.layouts import LAYOUTS, Layout
-from fx_onnx.pretrained.parts import Part
+from fx_onnx.pretrained.parts import Part, decoder_of_tokens
 from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
 from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import Source, read_source
@@ -73,6 +73,8 @@ class _Form:
     opset_version: int | None
     verify: bool
     adapters: tuple[Adapter, ...]
+    exporting: Mapping[str, Any]
+    saving: Mapping[str, Any]
 
 
 @refuses_unknown_keywords
@@ -90,6 +92,11 @@ def export_pretrained(
     inputs: Mapping[str, Tensor] | None = None,
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     trust_remote_code: bool = False,
+    optimize: bool | Collection[str] = True,
+    report: bool = False,
+    artifacts_dir: str | os.PathLike[str] = ".",
+    external_data: bool | None = None,
+    metadata: str = "full",
 ) -> tuple[ExportedFile, ...]:
     """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
 
@@ -114,6 +121,8 @@ def export_pretrained(
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
             ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
+        optimize, report, artifacts_dir, external_data, metadata: as for ``export``, for each file. None as
+            ``external_data`` leaves it to the layout.
 
     Returns:
         The ONNX files.
@@ -135,19 +144,18 @@ def export_pretrained(
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
     found = read_source(source, task, processor, trust_remote_code)
     given = {**processed(found.processors), **(inputs or {})}
-    forms = found.row.parts(found.model, found.row.outputs, given)
-    parts = [part for part in forms if not part.forms or chosen.form in part.forms]
+    parts = _parts(found, chosen, given)
     _check_parts(parts, chosen, layout, found.task)
     _check_inputs(parts, inputs or {})
     _check_layers(parts, precisions)
     is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
-    if is_shared:
-        chosen = replace(chosen, external_data=True)
+    exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
+    saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
     with replaced(place) as new, adapted(found.model, loaded) as extend:
         copy_files(found, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(found, new)
-        form = _Form(chosen, target or chosen.target, opset_version, verify, loaded)
+        form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)
         files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
         if is_shared:
             share_weights([new / file.name for file in files])
@@ -214,6 +222,30 @@ def _is_own(file: Path) -> bool:
         return PRODUCER.encode() in model.read(64)
 
 
+def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[Part]:
+    """Returns the parts of a model in the form of a layout."""
+    model = source.model
+    if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
+        return decoder_of_tokens(model)
+    parts = source.row.parts(model, source.row.outputs, given)
+    return [part for part in parts if not part.forms or layout.form in part.forms]
+
+
+def _external_data(wanted: bool | None, layout: Layout, name: str, is_shared: bool) -> bool | None:
+    """Returns whether the weights are in a second file; None leaves it to their size.
+
+    Raises:
+        ArgumentError: the layout decides it, and otherwise than the caller.
+    """
+    own = is_shared or layout.external_data
+    if wanted not in (None, own) and (is_shared or own is False):
+        raise ArgumentError(
+            f"The layout {name} decides where these weights are; leave out external_data={wanted}.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return own if wanted is None else wanted
+
+
 def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> None:
     missing = [part.name for part in parts if part.name not in layout.files]
     if missing:
@@ -275,6 +307,7 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         output_names=part.outputs,
         target=form.target,
         opset_version=form.opset_version or row.opset_version,
+        **form.exporting,
     )
     difference = _verified(program, part.name, converted.rtol) if form.verify else None
     make_optional(program.model, part)
@@ -285,9 +318,11 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     if layout.is_genai and part.name == "decoder":
-        program.save_genai(file.parent, config=model.config, generation_config=model.generation_config)
+        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+            warn("The source has no tokenizer.json, so the folder has no tokenizer.", MessageId.GENAI_FOLDER)
+        program.save_genai(file.parent, config=model.config, generation_config=model.generation_config, **form.saving)
     else:
-        program.save(file, external_data=layout.external_data)
+        program.save(file, **form.saving)
     return ExportedFile(
         file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
     )

@@ -32,7 +32,8 @@ class Layout:
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
         shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
-        is_genai: whether ``ONNXProgram.save_genai`` writes the model and its config, for decoders only.
+        is_genai: whether ``ONNXProgram.save_genai`` writes a decoder and its config. Of a model that reads images or
+            sounds too, it is the decoder of tokens.
     """
 
     files: Mapping[str, str]

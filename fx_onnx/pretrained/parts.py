@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.text_generation import text_generation_arguments
+from fx_onnx.capture.text_generation import takes_padding, text_generation_arguments
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
@@ -23,6 +23,7 @@ __all__ = [
     "Part",
     "decoder",
     "decoder_arguments",
+    "decoder_of_tokens",
     "graph",
     "half",
     "multiple_choice",
@@ -248,3 +249,9 @@ def decoder(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
     """Returns a decoder with its cache, as one program for prefill and decode."""
     kwargs, shapes, present = decoder_arguments(model)
     return [Part("decoder", model, kwargs, shapes, (*fields, *present))]
+
+
+def decoder_of_tokens(model: Any) -> list[Part]:
+    """Returns a decoder without images or sounds. Its cache may hold any state, whose outputs have no names yet."""
+    arguments = text_generation_arguments(model, padding=takes_padding(model), full_cache=True)
+    return [Part("decoder", model, arguments["kwargs"], arguments["dynamic_shapes"], ())]

@@ -386,6 +386,7 @@ class ONNXProgram:
         shared_buffer: bool | None = None,
         external_data: bool | None = True,
         weights_from: str | os.PathLike[str] | None = None,
+        metadata: str = "full",
     ) -> None:
         """Writes a decoder with a key-value cache as a folder that onnxruntime-genai runs.
 
@@ -400,7 +401,7 @@ class ONNXProgram:
             tokenizer: a tokenizer of transformers, or a folder with its files. None writes none; the caller tokenizes.
             shared_buffer: whether past and present are one buffer, which needs a model that writes into its past. None
                 shares the buffer of such a model.
-            external_data, weights_from: as in ``save``.
+            external_data, weights_from, metadata: as in ``save``.
 
         Raises:
             ArgumentError: onnxruntime-genai cannot run the program, or an argument is not valid. Nothing is written.
@@ -411,7 +412,7 @@ class ONNXProgram:
         write_genai_folder(
             self._model,
             folder,
-            lambda path: self.save(path, external_data=external_data, weights_from=weights_from),
+            lambda path: self.save(path, external_data=external_data, weights_from=weights_from, metadata=metadata),
             config=config,
             generation_config=generation_config,
             tokenizer=tokenizer,

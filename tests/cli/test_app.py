@@ -214,15 +214,21 @@ def test_every_command_has_help() -> None:
 
 
 def test_a_folder_for_genai(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder("llama").save_pretrained(folder / "hub")
+    """--genai is short for --layout genai --output, and takes the same options."""
+    decoder("llama", layers=1).save_pretrained(folder / "hub")
     tokenizer().save_pretrained(folder / "hub")
-    assert run("fx-onnx export hf:hub --task text-generation --genai out -q", monkeypatch) == 0
-    content = json.loads((folder / "out" / "genai_config.json").read_text())
+    options = "--target onnxruntime --no-external-data --report --metadata none --no-optimize eliminate_identities"
+    for place in ("--genai a", "--layout genai -o b"):
+        assert run(f"fx-onnx export hf:hub {options} -q {place}", monkeypatch) == 0
+    files = [{path.name: path.read_bytes() for path in (folder / name).iterdir()} for name in "ab"]
+    assert files[0] == files[1] and {"tokenizer.json", "model.onnx"} < {*files[0]} and "model.onnx.data" not in files[0]
+    content = json.loads(files[0]["genai_config.json"])
     assert content["model"]["eos_token_id"] == 2 and content["model"]["context_length"] == 256
-    assert (folder / "out" / "tokenizer.json").is_file() and (folder / "out" / "model.onnx.data").is_file()
+    assert not any(node.metadata_props for node in onnx.load_from_string(files[0]["model.onnx"]).graph.node)
+    assert len([*folder.glob("onnx_export_*_success.html")]) == 2
 
 
-@pytest.mark.parametrize("options", ["", "--genai out -o out.onnx"])
+@pytest.mark.parametrize("options", ["", "--genai out -o out.onnx", "--genai out --layout optimum"])
 def test_one_destination_is_needed(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(f"fx-onnx export models:two {options}", monkeypatch) == 2
 

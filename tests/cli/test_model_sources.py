@@ -129,7 +129,7 @@ def test_a_folder_of_transformers_needs_its_prefix(folder: Path) -> None:
 
 
 def test_a_task_without_a_hugging_face_folder_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="--task, --with-past and --genai are for Hugging Face models"):
+    with pytest.raises(ArgumentError, match="--task and --with-past are for Hugging Face models"):
         load("models_of_user:build", task="text-generation")
 
 

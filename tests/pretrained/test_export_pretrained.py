@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import BertConfig, LlamaConfig, ViTConfig
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
 from fx_onnx.pretrained.export_pretrained import _verified, export_pretrained
+from tests.models.decoders import decoder
 
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 _CASES = {
@@ -73,10 +75,30 @@ def test_layouts_of_decoders(tmp_path: Path) -> None:
         assert {value.type for value in given if value.name.startswith("past")} == {"tensor(float)"}
     (file,) = export_pretrained(tmp_path / "source", tmp_path / "genai", layout="genai", verify=False)
     assert file.size > 1000 and (tmp_path / "genai" / "genai_config.json").is_file()
+    with pytest.raises(ArgumentError, match=r"decides where these weights are; leave out external_data=True"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", layout="transformers.js", external_data=True)
     with pytest.raises(ArgumentError, match="one precision, not 2; write one folder for each"):
         export_pretrained(tmp_path / "source", tmp_path / "o", precision=["fp32", "q4"])
     with pytest.raises(ArgumentError, match="q4 needs opset 21 or above, not 18; leave out the opset"):
         export_pretrained(tmp_path / "source", tmp_path / "o", precision="q4", opset_version=18)
+
+
+def _reader_of_images() -> Any:
+    text = LlamaConfig(**_SMALL, vocab_size=320, eos_token_id=2)
+    vision = transformers.CLIPVisionConfig(**_SMALL, image_size=8, patch_size=4)
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=300)
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("build", [partial(decoder, "mamba2", layers=1), _reader_of_images])
+def test_genai_takes_states_and_the_decoders_of_readers_of_images(build: Any, tmp_path: Path) -> None:
+    with pytest.warns(OnnxExporterWarning, match=r"has no tokenizer\.json|must have the same length"):
+        (file,) = export_pretrained(build(), tmp_path / "out", layout="genai")
+    assert file.difference is not None and file.difference < 1e-4
+    found = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]["decoder"]
+    names = {value.name for value in onnxruntime.InferenceSession(tmp_path / "out" / file.name).get_inputs()}
+    past = [template % 0 for name, template in found["inputs"].items() if name.startswith("past")]
+    assert "input_ids" in names and len(past) == 2 and names > {*past}
 
 
 def test_a_decoder_continues_from_an_empty_past(tmp_path: Path) -> None:
