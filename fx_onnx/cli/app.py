@@ -277,7 +277,9 @@ def _export_folder(given: dict[str, Any]) -> None:
         if file.precision != "fp32":
             kept = f"; without {', '.join(file.kept)}" if file.kept else ""
             lines.append(f"  {file.precision}: {file.distance:.2g} of the largest result from fp32{kept}")
-    lines.append(f"{output}: {len(files)} ONNX files, {sum(file.size for file in files):,} bytes")
+    lines.append(
+        f"{output}: {len(files)} ONNX file{'s' * (len(files) > 1)}, {sum(file.size for file in files):,} bytes"
+    )
     _print_export(facts, lines, given["as_json"], quiet)
 
 

@@ -169,7 +169,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
                     applied += 1
                     if applied > limit:
                         raise ArgumentError(
-                            f"The rule {name} rewrites its own result again and again; let it decline one."
+                            f"The rule {name} rewrites its own results without end; decline them."
                         )
                     if changes is not None:
                         changes.setdefault(name, NodeChange()).add(editor.added_nodes - nodes)

@@ -251,7 +251,7 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
     if missing:
         fitting = [each for each, row in LAYOUTS.items() if all(part.name in row.files for part in parts)]
         raise ArgumentError(
-            f"The layout {name} has no file for the {missing[0]} of {task}; its layouts are {', '.join(fitting)}.",
+            f"The layout {name} has no file for the {missing[0]} of {task}, which has {', '.join(fitting)}.",
             id=MessageId.COMMAND_OPTION,
         )
 

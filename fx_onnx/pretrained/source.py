@@ -263,7 +263,7 @@ def _classes_of(row: Task, config: Any, trust_remote_code: bool) -> tuple[type, 
 
 
 def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code: bool = False) -> Any:
-    """Returns the model of a class of transformers in evaluation mode.
+    """Returns the model of a class of transformers in evaluation mode. Warns of weights that the folder does not have.
 
     Raises:
         ArgumentError: transformers cannot load it.
@@ -271,8 +271,16 @@ def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code:
     import transformers
 
     with _reading(folder):
-        options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-        return getattr(transformers, class_name).from_pretrained(folder, config=config, **options).eval()
+        options = {"local_files_only": True, "trust_remote_code": trust_remote_code, "output_loading_info": True}
+        model, found = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
+    if missing := sorted(found["missing_keys"]):
+        more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
+        warn(
+            f"{folder} has no values for the weights {', '.join(missing[:3])}{more} of {type(model).__name__}, so they "
+            "are random; take a task for which the model was trained.",
+            MessageId.MODEL_SOURCE,
+        )
+    return model.eval()
 
 
 def _load_processors(folder: Path, trust_remote_code: bool) -> tuple[Any, ...]:

@@ -55,6 +55,27 @@ def test_rules_that_are_not_valid(rules: object, sentence: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def unset(f: NodeBuilder, x: Value) -> Result:
+    return f.Sin(x)
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (
+            rule("Tanh(x) | Sigmoid(y)")(unset),
+            "rule unset fails at the node .*: ONNX Sin needs a value for its input",
+        ),
+        (rule("Sigmoid(x)")(lambda f, x: f.Thresh(x)), "fails at the node .*: ONNX opset 20 has no operator Thresh"),
+        (rule("Sigmoid(x)")(lambda x: 3), "fails at the node .*: TypeError: 'int' object is not iterable"),
+        (rule("Sigmoid(x)")(lambda f, x: f.Sigmoid(x)), "rewrites its own results without end"),
+    ],
+)
+def test_an_error_of_a_rule_names_the_rule(made: Rule, sentence: str) -> None:
+    with pytest.raises(ArgumentError, match=sentence):
+        fx_onnx.export(Model(), (torch.randn(2, 3),), rules=[made], opset_version=20)
+
+
 def test_the_rules_of_the_package_are_valid() -> None:
     passes = [
         *PASSES,

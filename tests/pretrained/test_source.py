@@ -50,6 +50,13 @@ def test_a_task_that_the_type_lacks_is_refused() -> None:
         find_row(transformers.ViTConfig(), "fill-mask", None)
 
 
+def test_weights_that_the_folder_lacks_are_named(tmp_path: Path) -> None:
+    transformers.BertForMaskedLM(transformers.BertConfig(**_SMALL)).save_pretrained(tmp_path)
+    lacking = r"no values for the weights qa_outputs\.bias, qa_outputs\.weight of BertForQuestionAnswering.* are random"
+    with pytest.warns(OnnxExporterWarning, match=lacking):
+        read_source(tmp_path, "question-answering", None, False)
+
+
 def test_code_of_a_folder_runs_only_if_it_is_trusted(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import transformers\n"
