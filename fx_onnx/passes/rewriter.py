@@ -168,9 +168,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
                 if rewrite(node, editor):
                     applied += 1
                     if applied > limit:
-                        raise ArgumentError(
-                            f"The rule {name} rewrites its own results without end; decline them."
-                        )
+                        raise ArgumentError(f"The rule {name} rewrites its own results without end; decline them.")
                     if changes is not None:
                         changes.setdefault(name, NodeChange()).add(editor.added_nodes - nodes)
                     editor.enqueue(_neighbourhood(node))
