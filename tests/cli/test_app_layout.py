@@ -21,7 +21,7 @@ def test_a_layout_is_a_folder_with_a_summary(tmp_path: Path) -> None:
     assert file["name"] == "model.onnx" and file["difference"] < 1e-4
     assert file["size"] == (tmp_path / "out" / "model.onnx").stat().st_size
     last = CliRunner().invoke(app, command[:-1]).stdout.splitlines()[-1]
-    assert last == f"{tmp_path / 'out'}: 1 ONNX files, {file['size']:,} bytes"
+    assert last == f"{tmp_path / 'out'}: 1 ONNX file, {file['size']:,} bytes"
 
 
 @pytest.mark.parametrize(
