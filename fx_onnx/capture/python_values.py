@@ -53,7 +53,7 @@ _NUMBERS = (int, float, bool, str, type(None), np.generic)
 _IDENTICAL = (torch.Tensor, torch.nn.Module)
 """The kinds of values that are the same only as one object."""
 _VALUES = (*_NUMBERS, *_SYMBOLS, *_IDENTICAL, np.ndarray)
-_ATOMS = frozenset({int, float, bool, str, type(None)})
+_ATOMS = frozenset(_NUMBERS)
 """The classes of most values, which hold no others."""
 _NESTED = 3
 """How deep containers and objects are compared: a dict of lists of dicts."""

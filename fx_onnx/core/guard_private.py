@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -23,10 +23,11 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
-from fx_onnx.core.torch_private import unset_fake_temporarily
+from fx_onnx.core.torch_private import GuardOnDataDependentSymNode, unset_fake_temporarily
 
 __all__ = [
     "GuardOrigin",
+    "answered_by_sizes",
     "asks_for_layout",
     "assume_sizes_from_2",
     "check_conditions",
@@ -242,6 +243,27 @@ def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any
         if larger and answer.is_singleton():
             return answer.lower, [sympy.Ge(each, least) for each in larger]
     return None, ()
+
+
+def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], None]) -> Callable[..., Any]:
+    """Returns what replaces the method of torch that evaluates a number: ``sizes_that_decide`` answers what it refuses.
+
+    The sizes for which an answer is certain become a guard. ``keep`` gets each error that remains.
+    """
+
+    def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return evaluate(shape_env, number, *args, **kwargs)
+        except GuardOnDataDependentSymNode as error:
+            answer, assumptions = sizes_that_decide(shape_env, number.expr)
+            if answer is None:
+                keep(error)
+                raise
+            for assumption in assumptions:
+                shape_env.evaluate_expr(assumption)
+            return answer
+
+    return answered
 
 
 def _clear_caches(shape_env: Any) -> None:

@@ -96,16 +96,16 @@ class NodeBuilder:
         bound: dict[str, DataType] | None = None
         values: list[Value | None] = []
         for index, x in enumerate(inputs):
-            if x is not None and not is_value(x):
+            if x is None:
+                if schema is not None and schema.input(index).required:
+                    raise TypeError(f"ONNX {op_type} needs a value for its input {schema.input(index).name}")
+            elif not is_value(x):
                 if bound is None and schema is not None and isinstance(x, (int, float)):
                     bound = bind_type_variables(schema, [_dtype(each) for each in inputs])
                 x = self.constant(
                     x, None if schema is None or bound is None else parameter_dtype(schema.input(index), bound)
                 )
             values.append(x)
-        for parameter, x in zip(() if schema is None else schema.inputs, values, strict=False):
-            if x is None and parameter.required:
-                raise TypeError(f"ONNX {op_type} needs a value for its input {parameter.name}")
         if schema is not None and len(values) > len(schema.inputs):
             schema.input(len(values) - 1)
         new = NewNode(op_type, values, attributes, domain, outputs, functools.partial(self._infer, schema))

@@ -117,19 +117,16 @@ class Rule(Rewrite):
             bound["nodes"] = match.nodes
         try:
             result = self.function(*map(bound.get, self._parameters))
-            results = (result,) if result is None or isinstance(result, (str, Value)) else tuple(result)
+            result = (result,) if isinstance(result, Value) else result
+            result = result if result is None or isinstance(result, str) else tuple(result)
         except DeclinedError as error:
-            results = (str(error),)
+            result = str(error)
         except Exception as error:
             raise ArgumentError(f"The rule {self.name} fails at the node {node.name}: {first_line(error)}.") from error
-        match results:
-            case (None,):
-                f.discard()
-                return False
-            case (str() as reason,):
-                f.discard()
-                return self.declines(node, reason)
-        return f.replace(match.nodes, results)
+        if result is None or isinstance(result, str):
+            f.discard()
+            return self.declines(node, result) if result else False
+        return f.replace(match.nodes, result)
 
 
 def _start(step: NodeStep, holds: Callable[[Any], bool] | None) -> Callable[[ir.Node, Editor], bool]:

@@ -6,19 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
+from tests.capture.sample_modules import Function
 
 
 def run(function: Callable[[Tensor], Tensor], rows: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
+from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
 Make = Callable[[int], Tensor]  # returns an input whose dynamic axes are larger by the argument
@@ -252,19 +253,10 @@ def test_pattern(name: str) -> None:
 # ---------------------------------------------------------------- results of decompositions
 
 
-class _Call(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
-
-
 def test_a_result_of_another_precision_is_cast() -> None:
     """torch's decomposition of native_layer_norm computes the mean of a bfloat16 tensor in float32."""
     x = torch.randn(2, 3).bfloat16()
-    program = fx_onnx.export(_Call(lambda x: torch.native_layer_norm(x, [3], None, None, 1e-5)), (x,))
+    program = fx_onnx.export(Function(lambda x: torch.native_layer_norm(x, [3], None, None, 1e-5)), (x,))
     assert [result.dtype for result in program(x)] == [torch.bfloat16] * 3
 
 
@@ -272,7 +264,7 @@ def test_a_result_of_another_shape_that_nothing_uses_is_ignored() -> None:
     """torch's decomposition of log_sigmoid_forward returns an empty buffer, as on a GPU."""
     log_sigmoid_forward = torch.ops.aten.log_sigmoid_forward
     x = torch.randn(3)
-    program = fx_onnx.export(_Call(lambda x: log_sigmoid_forward(x)[0]), (x,))
+    program = fx_onnx.export(Function(lambda x: log_sigmoid_forward(x)[0]), (x,))
     assert_close(program(x), (torch.nn.functional.logsigmoid(x),))
     with pytest.raises(fx_onnx.TranslationError, match=r"returns float32\[0\] where the operator returns float32\[3\]"):
-        fx_onnx.export(_Call(lambda x: log_sigmoid_forward(x)[1]), (x,))
+        fx_onnx.export(Function(lambda x: log_sigmoid_forward(x)[1]), (x,))

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.core import threads
-from fx_onnx.core.guard_private import sizes_that_decide
+from fx_onnx.core.guard_private import answered_by_sizes
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.source_lines import innermost_line, is_internal
@@ -43,7 +44,7 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "DISPATCHING", "UNDECIDED", "ConditionsOnData", "Redirected", "is_condition", "is_number", "is_traced",
+    "UNDECIDED", "ConditionsOnData", "Redirected", "calling_frame", "is_condition", "is_number", "is_traced",
     "left_out_checks", "stops_at_check", "watch_conditions",
 ]  # fmt: skip
 
@@ -51,8 +52,7 @@ UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicO
 """What torch raises where a condition, a number or a size depends on data."""
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
-DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
-"""The files whose frames stand between the code of a model and a function of torch."""
+_DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
@@ -100,8 +100,7 @@ def is_number(error: Exception) -> bool:
 
 def _called(error: Exception) -> list[str]:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__]
-    calls = [frame for frame in frames if frame.f_code.co_name != "answered"]  # one for each size that torch asks for
-    return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in calls]
+    return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames]
 
 
 # torch asks for these facts of each weight often, before the model runs. No mode changes them.
@@ -160,28 +159,12 @@ def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterato
         errors: The list of the errors of functions of torch, to which those of conditions are added.
     """
     found = ConditionsOnData(errors=errors)
-
-    def keep(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-        def answered(self: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return evaluate(self, number, *args, **kwargs)
-            except GuardOnDataDependentSymNode as error:
-                answer, assumptions = sizes_that_decide(self, number.expr)
-                if answer is None:
-                    found.errors.append(error)
-                    raise
-                for assumption in assumptions:
-                    self.evaluate_expr(assumption)
-                return answer
-
-        return answered
-
+    answering = partial(answered_by_sizes, keep=errors.append)
     with ExitStack() as stack:
-        stack.enter_context(apply_patches([Patch(_EVALUATE, Around(keep), "A model could catch the error.")]))
+        stack.enter_context(apply_patches([Patch(_EVALUATE, Around(answering), "A model could catch the error.")]))
         if leave_out_checks:
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
-                answering = _answering(kind.__bool__, is_open, found)
-                stack.enter_context(replace_attribute(kind, "__bool__", answering))
+                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, is_open, found)))
         yield found
 
 
@@ -192,9 +175,7 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], f
     """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
 
     def __bool__(self: Any) -> bool:
-        frame: Any = sys._getframe(1)
-        while frame.f_code.co_filename in DISPATCHING:
-            frame = frame.f_back
+        frame = calling_frame()
         answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
         if answer is None or _may_be_caught(frame):
             return original(self)
@@ -202,6 +183,14 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], f
         return answer
 
     return __bool__
+
+
+def calling_frame() -> Any:
+    """Returns the frame that calls the caller, a replacement of torch's; frames that dispatch the call do not count."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_filename in _DISPATCHING:
+        frame = frame.f_back
+    return frame
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

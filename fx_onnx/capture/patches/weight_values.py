@@ -8,7 +8,6 @@ like one of a plain attribute. If the forward changes the weight, each call woul
 from __future__ import annotations
 
 import operator
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from fx_onnx.capture.patches.data_conditions import DISPATCHING
+from fx_onnx.capture.patches.data_conditions import calling_frame, is_traced
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.source_lines import is_internal
@@ -76,9 +75,7 @@ class WeightValues:
 
         Only the code of a model gets values: the branches of a TorchScript module need numbers that stay symbolic.
         """
-        frame: Any = sys._getframe(2)
-        while frame.f_code.co_filename in DISPATCHING:
-            frame = frame.f_back
+        frame = calling_frame()
         if is_internal(frame.f_code.co_filename):
             return function(*args, **kwargs)
         place = frame.f_code, frame.f_lasti
@@ -147,7 +144,7 @@ def _weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _has_values(tensor: Any) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta
+    return not is_traced(tensor) and not tensor.is_meta
 
 
 def _is_function(target: Any) -> bool:

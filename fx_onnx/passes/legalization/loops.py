@@ -69,10 +69,10 @@ def loop(
         {"body": ir.AttrGraph("body", graph)},
         outputs=len(done.carried) + len(collected),
     )
-    for result, value in zip(results, [*states, *collected], strict=True):
-        result.type, result.shape = value.type, value.shape
+    for result, state in zip(results[: len(states)], states, strict=True):
+        result.type, result.shape = state.type, state.shape
     for result, value in zip(results[len(states) :], collected, strict=True):
-        result.shape = None if value.shape is None else ir.Shape([None, *value.shape])
+        result.type, result.shape = value.type, None if value.shape is None else ir.Shape([None, *value.shape])
     return results
 
 

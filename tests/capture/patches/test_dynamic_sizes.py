@@ -14,20 +14,10 @@ from torch import Tensor, nn
 import fx_onnx
 from fx_onnx.capture.patches.dynamic_sizes import replace_kernels
 from fx_onnx.core.torch_private import FakeTensorMode, pytree
+from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
 aten, key = torch.ops.aten, torch._C.DispatchKey
-
-
-class Call(nn.Module):
-    """Calls a function of one tensor."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
 
 
 def grid(x: Tensor) -> Tensor:
@@ -78,7 +68,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_stays_dynamic(name: str) -> None:
     """No dim becomes static, and the results are correct at several sizes."""
-    module = Call(FUNCTIONS[name]).eval()
+    module = Function(FUNCTIONS[name]).eval()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=fx_onnx.OnnxExporterWarning)
         program = fx_onnx.export(
@@ -90,7 +80,7 @@ def test_stays_dynamic(name: str) -> None:
 
 
 def test_distances_of_more_rows_than_torch_computes_by_differences() -> None:
-    module = Call(lambda x: torch.cdist(x, x + 1)).eval()
+    module = Function(lambda x: torch.cdist(x, x + 1)).eval()
     for rows in (5, 30):
         program = fx_onnx.export(module, (torch.randn(rows, 3),), dynamic_shapes=({0: "rows"},))
         assert [program.findings, str(program.dims)] == [[], "rows: any"]
@@ -139,7 +129,7 @@ def read_where(x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("function", [write_where, read_where])
 def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
     """Python reads the value of a 0-d mask, which torch.export cannot."""
-    program = fx_onnx.export(Call(function).eval(), (torch.rand(3, 4),), dynamic_shapes=({0: "rows"},))
+    program = fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),), dynamic_shapes=({0: "rows"},))
     for x in (torch.rand(3, 4), -torch.rand(3, 4), torch.rand(5, 4)):
         assert_close(program(x), function(x))
 

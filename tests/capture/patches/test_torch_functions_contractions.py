@@ -5,21 +5,13 @@ from collections.abc import Callable
 import opt_einsum
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 import fx_onnx
+from tests.capture.sample_modules import Function
 
 EQUATION = "bij,bjk,bkl->bil"
-
-
-class Contracts(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +24,7 @@ class Contracts(nn.Module):
     ],
 )
 def test_the_sizes_stay_dynamic(function: Callable[[Tensor], Tensor]) -> None:
-    model = Contracts(function)
+    model = Function(function)
     program = fx_onnx.export(model, (torch.randn(3, 4, 5),), dynamic_shapes=({0: "b", 1: "i", 2: "j"},))
     assert not program.findings
     for shape in ((2, 3, 7), (4, 9, 2), (1, 1, 1)):
