@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected
-from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
+from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.operators import aten
@@ -340,11 +340,28 @@ def _xor(number: torch.SymInt, other: Any) -> Any:
 _PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, str, torch.Size})
 
 
-def _len_in(thread: int) -> Callable[[Any], Any]:
-    """Returns a replacement of ``len`` for one thread; Python converts a tensor's symbolic size to a plain number.
+@contextmanager
+def _symbolic_len(owner: Any, name: str) -> Iterator[None]:
+    """Replaces ``len`` from the first symbolic size on; Python converts a tensor's symbolic size to a plain number.
 
-    ``len`` is called so often that a dispatcher around the replacement would make the capture slower. So the
-    replacement itself leaves other threads alone.
+    torch calls ``len`` so often that a replacement makes the capture slower by a thirtieth. Where all sizes are plain,
+    as in most captures with static shapes, none is needed.
+    """
+    with ExitStack() as stack, ExitStack() as until_first:
+
+        def create_first(self: torch.SymInt, node: Any) -> None:
+            until_first.close()  # the class has its own method again
+            torch.SymInt.__init__(self, node)
+            stack.enter_context(exchange_attribute(owner, name, _len_in(get_ident())))
+
+        until_first.enter_context(replace_attribute(torch.SymInt, "__init__", create_first))
+        yield
+
+
+def _len_in(thread: int) -> Callable[[Any], Any]:
+    """Returns a replacement of ``len`` for one thread.
+
+    A dispatcher around the replacement would be slow, so the replacement itself leaves other threads alone.
     """
     length, plain, tensor = len, _PLAIN_CONTAINERS, torch.Tensor
 
@@ -366,7 +383,7 @@ PATCHES = (
     Patch("torch:SymInt.exp", Added(dynamic_floats.FUNCTIONS["exp"]), "np.exp calls it.", strict=False),
     Patch("torch:SymInt.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("torch:SymFloat.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
-    Patch("builtins:len", InAllThreads(lambda _: _len_in(get_ident())), _CONSTANT, strict=False),
+    Patch("builtins:len", Way(_symbolic_len), _CONSTANT, strict=False),
     *(Patch(f"math:{name}", each, _CONSTANT, strict=False) for name, each in dynamic_floats.FUNCTIONS.items()),
 )
 """Methods of symbolic numbers, and functions of Python that they are passed to."""

@@ -33,6 +33,7 @@ __all__ = [
     "InAllThreads",
     "InOtherThreads",
     "Patch",
+    "Way",
     "apply_patches",
     "exchange_attribute",
     "replace_attribute",

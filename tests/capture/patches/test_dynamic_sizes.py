@@ -1,5 +1,6 @@
 """Sizes that torch would specialize stay dynamic, with correct results at other sizes; all patches are removed."""
 
+import builtins
 import math
 import warnings
 from collections.abc import Callable
@@ -132,6 +133,28 @@ def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
     program = fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),), dynamic_shapes=({0: "rows"},))
     for x in (torch.rand(3, 4), -torch.rand(3, 4), torch.rand(5, 4)):
         assert_close(program(x), function(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_len_is_replaced_from_the_first_symbolic_size_on(dynamic: bool) -> None:
+    """A replacement makes each call of ``len`` slower, and a capture with static shapes has no other use of it."""
+    own, seen = len, []
+
+    def positions(x: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():
+            seen.append(builtins.len is own)
+        found = x.nonzero()
+        if torch.compiler.is_exporting():
+            seen.append(builtins.len is own)
+        return found * len(found) + x.shape[0]
+
+    x = torch.tensor([0.0, 1, 2])
+    program = fx_onnx.export(Function(positions), (x,), dynamic_shapes=({0: "n"},) if dynamic else None, progress=False)
+    assert seen[-1] is False
+    assert dynamic or seen[0]
+    assert builtins.len is own
+    for given in (x.flip(0), x + 1):
+        assert_close(program(given), positions(given))
 
 
 def test_kernels_are_restored_after_an_error() -> None:
