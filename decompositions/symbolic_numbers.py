@@ -119,7 +119,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: An
 
 def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options: dict[str, Any]) -> Tensor:
     """Returns Σ weights[k] cos(2π k i / period); 1 for a window of one element."""
-    period = size if periodic else at_least(size - 1, 1)
+    period = at_least(size if periodic else size - 1, 1)
     angle = torch.arange(size, dtype=options.pop("dtype", None) or torch.get_default_dtype(), **options) * (
         2 * math.pi / period
     )

@@ -47,7 +47,7 @@ def dim_table(facts: SizeFacts, names: Mapping[str, str], specialized: Iterable[
 
 
 def _sizes(dim: Any, facts: SizeFacts, conditions: Iterable[SizeCondition]) -> tuple[str, str]:
-    """Returns the sizes of a dim in words, and the line that restricts them."""
+    """Returns the sizes of a dim in words, and the lines that restrict them."""
     if not isinstance(dim, sympy.Symbol):
         return f"equal to {expression_text(dim, facts.labels)}", ""
     label = facts.labels.get(str(dim), "")
@@ -64,7 +64,8 @@ def _sizes(dim: Any, facts: SizeFacts, conditions: Iterable[SizeCondition]) -> t
             limits = (limits[0], largest if limits[1] is None else min(limits[1], largest))
     words = sizes_in_words(*limits)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
-    return ", ".join(parts) or "any", next((each.place for each in own if each.place), "")
+    places = dict.fromkeys(each.place[1:-1] for each in own if each.place)
+    return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
 
 
 def _in_words(condition: str, label: str) -> str:
@@ -73,6 +74,8 @@ def _in_words(condition: str, label: str) -> str:
         return "even" if found[1] == "2" else f"a multiple of {found[1]}"
     if (found := re.fullmatch(rf"{re.escape(label)} != (\d+)", condition)) is not None:
         return f"not {found[1]}"
+    if condition == f"{label} % 2 == 1":
+        return "odd"
     if (found := re.fullmatch(rf"{re.escape(label)} == (\d+)", condition)) is not None:
         return f"fixed at {found[1]}"
     return f"where {condition}"

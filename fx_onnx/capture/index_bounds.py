@@ -55,8 +55,12 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
             known[node] = found
         for table, axis, index in _lookups(node):
             rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
-            if index in known and isinstance(rows, int) and known[index][1].free_symbols:
-                yield sympy.Le(known[index][1] + 1, rows).xreplace(defined), _line(node)
+            if index in known and isinstance(rows, int):
+                low, high = known[index]
+                first = -rows if node.target is aten.index.Tensor else 0  # the other operators refuse negative indices
+                for condition in (sympy.Le(high + 1, rows), sympy.Ge(low, first)):
+                    if condition.free_symbols:
+                        yield condition.xreplace(defined), _line(node)
 
 
 def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:

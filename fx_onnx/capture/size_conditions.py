@@ -19,6 +19,7 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.logic.boolalg import Boolean
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
@@ -34,7 +35,13 @@ from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_condi
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import assume_sizes_from_2, check_conditions, forget_guard, guard_origin
+from fx_onnx.core.guard_private import (
+    assume_sizes_from_2,
+    check_conditions,
+    forget_guard,
+    guard_origin,
+    questions_of,
+)
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import resized
@@ -150,7 +157,10 @@ class SizeFacts:
     def _excluded(self, condition: Condition) -> list[Sizes]:
         """Returns the requested sizes for which a condition is false."""
         symbols = condition.symbols
-        sizes = [self._requested(symbol, _SIZES[min(len(symbols), len(_SIZES)) - 1]) for symbol in symbols]
+        tried = _SIZES[min(len(symbols), len(_SIZES)) - 1]
+        if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
+            tried = (1, *tried)
+        sizes = [self._requested(symbol, tried) for symbol in symbols]
         points: Any = itertools.product(*sizes)
         if len(symbols) >= _MANY:
             given = [self._larger[symbol] for symbol in symbols]
@@ -252,15 +262,17 @@ class SizeFacts:
         if 1 in sides:  # a broadcast to a size, which the dim may have too
             yield replace(condition, is_certain=False)
             return
+        (symbol, *others) = condition.symbols
+        at_one = [{symbol: 1}] if not (others or condition.test(1)) and self._may_be(symbol, 1, kept) else []
         ones = [
             point
-            for point in points
-            if len(condition.symbols) == 1 and any(side.free_symbols and side.xreplace(point) == 1 for side in sides)
+            for point in (*at_one, *points)
+            if not others and any(side.free_symbols and side.xreplace(point) == 1 for side in sides)
         ]
-        for point in self._tries(ones[:1], kept) if 0 not in sides else ():
+        for point in self._tries(ones[:2], kept) if 0 not in sides else ():
             outcome = self._outcome(point)
             if outcome is not Outcome.RAISES:
-                exception = sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
+                exception = sympy.Eq(symbol, point[symbol])
                 if outcome is not Outcome.EQUAL:
                     yield replace(condition, expression=sympy.Not(exception), cause=BRANCH)
                 condition = replace(condition, expression=sympy.Or(condition.expression, exception))
@@ -334,14 +346,16 @@ class SizeFacts:
         that each dim is tried with size 0: many models raise an exception early there. What fake tensors leave open is
         decided by one eager run with all open sizes.
         """
-        own, ones = ({s: each for each in self._guards for s in self._opened(each, size, kept)} for size in (0, 1))
+        zeros, ones = (self._opened(size, kept) for size in (0, 1))
         if len(ones) > 1 and self._outcome({**self._larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
             ones = {}
-        zeros = dict.fromkeys(self._emptied(kept), Condition(sympy.true)) if len(self.names) < _MANY else {}
         findings: list[Condition] = []
-        for size, found in ((1, ones), (0, zeros | own)):
+        for size, found in ((1, ones), (0, zeros)):
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
+                if outcome is Outcome.EQUAL:
+                    continue
+                condition = replace(condition, place=condition.place or self._question_line(symbol, size))
                 excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
                 if outcome is Outcome.DEPENDS:
                     yield excluding
@@ -360,17 +374,28 @@ class SizeFacts:
         given = self._given(sizes, lambda leaf, shape: _with_other_values(resized(leaf, shape)))
         return self._runs.agree_eagerly(*given)
 
-    def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
-        """Yields the symbols for which a guard is false at a small size, and no known condition is."""
-        if condition.raises or not (size or condition.is_own) or not condition.holds(self._larger):
-            return
-        for symbol in condition.symbols:
-            if not condition.holds({**self._larger, symbol: size}) and self._may_be(symbol, size, kept):
-                yield symbol
+    def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
+        """Returns the symbols that may be 0 or 1, each with a guard that is false there, if torch recorded one."""
+        few = self.names.keys() & self._larger.keys() if len(self.names) < _MANY else ()
+        found = {
+            symbol: Condition(sympy.true) for symbol in self.names if symbol in few and self._may_be(symbol, size, kept)
+        }
+        for guard in self._guards:
+            if not guard.raises and (size or guard.is_own) and guard.holds(self._larger):
+                for symbol in guard.symbols:
+                    if not guard.holds({**self._larger, symbol: size}) and self._may_be(symbol, size, kept):
+                        found[symbol] = guard
+        return found
 
-    def _emptied(self, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
-        """Yields the symbols that may be 0, if no known condition excludes that."""
-        return (symbol for symbol in self.names if symbol in self._larger and self._may_be(symbol, 0, kept))
+    def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
+        """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
+        sizes = {**self._larger, symbol: size}
+        questions = questions_of(self._shape_env)
+        for question in sorted(questions, key=lambda each: not questions[each].is_own):
+            is_condition = isinstance(question, Boolean) and symbol in question.free_symbols <= sizes.keys()
+            if is_condition and question.xreplace(self._larger) != question.xreplace(sizes):
+                return questions[question].line
+        return ""
 
     def _may_be(self, symbol: sympy.Symbol, size: int, kept: Sequence[Condition]) -> bool:
         """Returns whether a dim may have a size: it is requested, and the known conditions hold."""

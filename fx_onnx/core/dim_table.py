@@ -45,7 +45,8 @@ class DimSummary:
         name: the user's name, or ``x.shape[0]``.
         where: the inputs and axes that have this size, for example ``x.shape[0]``.
         sizes: the sizes for which the model is correct, in words: ``any``, ``even``, ``5 or more``, ``fixed at 16``.
-        place: the line of code that restricts the sizes, as ``(file:line: code)``; empty if none is known.
+        place: the lines of code that restrict the sizes, as ``(file:line: code; file:line: code)``; empty if none is
+            known.
     """
 
     name: str

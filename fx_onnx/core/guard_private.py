@@ -23,10 +23,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
+from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.torch_private import GuardOnDataDependentSymNode, unset_fake_temporarily
 
 __all__ = [
     "GuardOrigin",
+    "Question",
     "answered_by_sizes",
     "asks_for_layout",
     "assume_sizes_from_2",
@@ -39,6 +41,7 @@ __all__ = [
     "guard_script_line",
     "mark_origin",
     "names_of_sources",
+    "questions_of",
     "ranges_before_hints",
     "sizes_that_decide",
     "symbols_of_sources",
@@ -156,9 +159,15 @@ def asks_for_layout(frame: Any) -> bool:
     Args:
         frame: the frame of the comparison, or one within it.
     """
+    frame = _asking_frame(frame)
+    return frame is not None and frame.f_code in _layout_questions()
+
+
+def _asking_frame(frame: Any) -> Any:
+    """Returns the frame of the code that asks a question about a size, from the frame of the comparison."""
     while frame is not None and frame.f_code.co_filename.startswith(_COMPARING):
         frame = frame.f_back
-    return frame is not None and frame.f_code in _layout_questions()
+    return frame
 
 
 @cache
@@ -248,10 +257,18 @@ def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any
 def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], None]) -> Callable[..., Any]:
     """Returns what replaces the method of torch that evaluates a number: ``sizes_that_decide`` answers what it refuses.
 
-    The sizes for which an answer is certain become a guard. ``keep`` gets each error that remains.
+    The sizes for which an answer is certain become a guard. ``keep`` gets each error that remains. ``questions_of``
+    returns the questions.
     """
 
     def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
+        questions = vars(shape_env).setdefault("questions", {})
+        known = questions.get(number.expr)
+        if known is None or not known.is_own:
+            frame = _asking_frame(sys._getframe(1))
+            is_own = frame is not None and not is_internal(frame.f_code.co_filename)
+            if is_own or known is None:
+                questions[number.expr] = Question(_user_line(frame), is_own)
         try:
             return evaluate(shape_env, number, *args, **kwargs)
         except GuardOnDataDependentSymNode as error:
@@ -264,6 +281,34 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
             return answer
 
     return answered
+
+
+class Question(NamedTuple):
+    """Where a condition on sizes, or a number of them, is evaluated.
+
+    Attributes:
+        line: the line of the user's or a library's code, as ``(file:line: code)``; empty if there is none.
+        is_own: whether that line itself compares the sizes, and not a function of torch that it calls.
+    """
+
+    line: str
+    is_own: bool
+
+
+def _user_line(frame: Any) -> str:
+    while frame is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else line_text(frame.f_code.co_filename, frame.f_lineno)
+
+
+def questions_of(shape_env: Any) -> Mapping[Any, Question]:
+    """Returns what was evaluated during the capture.
+
+    torch takes the size of an input for 2 or more, so that a question such as ``x.shape[0] >= 2`` leaves no guard. A
+    comparison with 0 is a constant for torch.
+    """
+    found: Mapping[Any, Question] = getattr(shape_env, "questions", {})
+    return found
 
 
 def _clear_caches(shape_env: Any) -> None:

@@ -98,7 +98,7 @@ def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=256)
 def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | None:
-    """Returns a condition on one size in its simplest form: a bound, an interval, or divisibility.
+    """Returns a condition on one size in its simplest form: a bound, an interval, or a remainder.
 
     The forms are compared with the condition at more than 100 sizes, and at 1 if the condition names an exception.
 
@@ -110,13 +110,14 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
     true = {size for size in sizes if _holds(condition, symbol, size)}
     if not true:
         return None
-    low, high = min(true), max(true)
+    low, high, second = min(true), max(true), min(true - {1}, default=1)
     forms: list[tuple[str, Callable[[int], bool]]] = [
         (f"{label} == {low}", lambda size: size == low),
         (f"{label} >= {low}", lambda size: size >= low),
         (f"{label} <= {high}", lambda size: size <= high),
         (f"{low} <= {label} <= {high}", lambda size: low <= size <= high),
-        *((f"{label} % {k} == 0", lambda size, k=k: size % k == 0) for k in range(2, 33)),
+        (f"({label} == 1) or ({label} >= {second})", lambda size: size == 1 or size >= second),
+        *((f"{label} % {k} == {low % k}", lambda size, k=k: size % k == low % k) for k in range(2, 33)),
     ]
     return next((text for text, holds in forms if {size for size in sizes if holds(size)} == true), None)
 

@@ -390,7 +390,7 @@ FAMILIES = (
         lambda x, n: F.adaptive_avg_pool1d(x, min(n, 4)),
         lambda x, n: F.adaptive_avg_pool2d(x[None], (2, n // 2)),
         lambda x, n: F.adaptive_max_pool1d(x, 3),
-        lambda x, n: F.adaptive_max_pool1d(x, n // 2),
+        Row(lambda x, n: F.adaptive_max_pool1d(x, n // 2), wrong=NO_WINDOWS if ORT < (1, 32) else ""),
         Row(lambda x, n: F.adaptive_max_pool1d(x, n // 3), wrong=NO_WINDOWS if ORT < (1, 32) else ""),
         lambda x, n: F.adaptive_avg_pool1d(x, n // 3),
         lambda x, n: F.lp_pool1d(x, 2, n // 3),

@@ -80,7 +80,7 @@ def text_of(row: Row) -> str:
 
 # ---------------------------------------------------------------- what becomes of an expression
 
-SIZES = (2, 3, 4, 5, 7, 8, 9, 12, 16, 33)
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 33)
 MORE_SIZES = (*range(2, 71), 1, 0)
 """The sizes at which a finding is tried that excludes none of SIZES; 0 and 1 last, because few dims declare them."""
 
@@ -177,7 +177,7 @@ def sizes_of(family: Family, example: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Returns the example and the sizes to try; of two dims those that are near to each other."""
     if len(family.names) == 1:
         return list(dict.fromkeys([example, *((n,) for n in SIZES)]))
-    pairs = [(n, m) for n in SIZES for m in (n - 1, n, n + 1, n + 3, 2 * n, 4, example[1]) if m >= 2]
+    pairs = [(n, m) for n in SIZES for m in (n - 1, n, n + 1, n + 3, 2 * n, 4, example[1]) if m >= 1]
     return list(dict.fromkeys([example, *pairs, *((example[0], m) for m in SIZES)]))
 
 

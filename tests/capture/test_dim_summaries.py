@@ -34,6 +34,21 @@ ROWS = Dim("rows", min=4, max=512)
         (lambda x: F.pixel_unshuffle(x[None, None], 2), ({0: "rows"},), ["rows: even, "]),  # not "4 or more"
         (lambda x: F.conv1d(x.mT[None], torch.ones(1, 4, 5)), ({0: "rows"},), ["rows: 5 or more, "]),
         (lambda x: x + torch.ones(6, 4), ({0: "rows"},), ["rows: fixed at 6, "]),
+        (
+            lambda x: x if x.shape[0] % 4 == 2 and x.shape[0] % 2 == 0 else -x,
+            ({0: "rows"},),
+            ["rows: where rows % 4 == 2, "],
+        ),
+        (lambda x: x if (x.shape[0] + 1) % 2 == 1 else -x, ({0: "rows"},), ["rows: even, "]),
+        (lambda x: x if (x.shape[0] - 3) % 2 == 1 else -x, ({0: "rows", 1: "width"},), ["rows: even, ", "width: any"]),
+        (lambda x: x[:, : x.shape[1] - 1].view(6, -1, 3), ({1: "width"},), ["width: where width % 3 == 1, "]),
+        (lambda x: x.unfold(0, 2, 1), ({0: "rows", 1: "width"},), ["rows: 2 or more, ", "width: any"]),
+        (lambda x: F.instance_norm(x[None]), ({0: "rows", 1: "width"},), ["rows: any", "width: 2 or more, "]),
+        (
+            lambda x: F.embedding(torch.arange(x.shape[0] - 3, x.shape[0]), torch.ones(9, 2)),
+            ({0: "rows"},),
+            ["rows: 3 to 9, "],
+        ),
         (lambda x: x + 1, None, []),
     ],
 )
@@ -43,6 +58,18 @@ def test_sizes_in_words(function: Callable[[Tensor], Tensor], shapes: object, ex
     assert len(found) == len(expected)
     for text, start in zip(found, expected, strict=True):
         assert text.startswith(f"{start}/") if start.endswith(", ") else text == start
+
+
+@pytest.mark.filterwarnings("ignore::fx_onnx.OnnxExporterWarning")
+def test_each_limit_has_its_line() -> None:
+    def between(x: Tensor) -> Tensor:
+        windows = x.unfold(0, 4, 1)
+        return windows + 1 if x.shape[0] < 12 else windows - 1
+
+    (rows,) = capture(parse_request(Function(between).eval(), (torch.ones(6, 4),), dynamic_shapes=({0: "rows"},))).dims
+    lines = [f"{__file__}:{between.__code__.co_firstlineno + each}: " for each in (1, 2)]
+    assert rows.sizes == "4 to 11"
+    assert [part.startswith(line) for part, line in zip(rows.place[1:-1].split("; "), lines, strict=True)] == [True] * 2
 
 
 @pytest.mark.filterwarnings("ignore::fx_onnx.OnnxExporterWarning")

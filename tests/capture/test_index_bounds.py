@@ -65,6 +65,15 @@ def test_a_table_bounds_the_sizes(name: str) -> None:
         model(torch.full((2, size + 1), 5))
 
 
+@pytest.mark.parametrize(("read", "first"), [("embedding", ["n >= 4"]), ("index_select", ["n >= 4"]), ("index", [])])
+def test_a_negative_index(read: str, first: list[str]) -> None:
+    """Indexing takes -64 to 63, and the other operators take 0 to 63."""
+    model = Table(lambda ids: torch.arange(ids.shape[1] - 4, ids.shape[1]), read).eval()
+    conditions = fx_onnx.export(model, (IDS,), dynamic_shapes=({1: "n"},)).dims.conditions
+    assert sorted(map(str, conditions)) == ["n <= 64", *first]
+    assert {each.kind for each in conditions} == {"bound"}
+
+
 @pytest.mark.parametrize("read", ["index", "index_select"])
 def test_every_read_of_a_table_counts(read: str) -> None:
     program = fx_onnx.export(Table(INDICES["positions"][0], read).eval(), (IDS,), dynamic_shapes=({0: "b", 1: "n"},))

@@ -73,7 +73,10 @@ HALF = torch_functions.FloorDiv(a, 2)
         (sympy.Le(torch_functions.FloorDiv(a, 4), 2), "batch <= 11"),
         (sympy.Eq(torch_functions.FloorDiv(a, 4), 2), "8 <= batch <= 11"),
         (sympy.Eq(3 * a, 9), "batch == 3"),
-        (sympy.Eq(torch_functions.Mod(a, 3), 1), None),
+        (sympy.Eq(torch_functions.Mod(2 * a, 6), 2), "batch % 3 == 1"),
+        (sympy.Ne(torch_functions.Mod(a, 2), 0), "batch % 2 == 1"),
+        (sympy.Ne(torch_functions.Mod(a, 3), 0), None),
+        (sympy.Or(sympy.Eq(sympy.Min(a, 4), 4), sympy.Eq(a, 1)), "(batch == 1) or (batch >= 4)"),
         (sympy.Eq(torch_functions.FloorDiv(a, a - 2), 2), "batch == 4"),  # undefined for 2
         (sympy.Eq(torch_functions.Mod(8 * a, 32), 0), "batch % 4 == 0"),
     ],
