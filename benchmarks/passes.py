@@ -8,8 +8,8 @@ it is before optimization, so that every pass finds work. Times are process time
 without garbage collection. The counts are nodes and initializers after the pass.
 
 With ``--against``, the stages of passes of this checkout and of the one in the folder CHECKOUT run in turns over the
-networks of ``NETWORKS``. The table has the ratio of the best process times of 40 turns, and the nodes where they differ.
-The shortest stage takes a third of a millisecond, so the best of ten turns varies by a tenth.
+networks of ``NETWORKS``. The table has the ratio of the best process times of ``TURNS`` turns, and the nodes where they
+differ. The shortest stage takes a third of a millisecond, so the ratio of ten turns varies by a tenth.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.plugins import Group
 from fx_onnx.core.schemas import attribute_names, operator_names
-from fx_onnx.passes._pattern_parts import Match, Matcher, NodeStep, Pattern
+from fx_onnx.passes._pattern_parts import Match, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
@@ -97,22 +97,22 @@ class Rule(Rewrite):
         return dict.fromkeys(root for each in self.patterns for root in each.roots)
 
     @cached_property
-    def _matchers(self) -> Mapping[tuple[str, str], Sequence[Matcher]]:
-        """What matches a node, by its domain and type."""
-        found: dict[tuple[str, str], list[Matcher]] = {}
-        for pattern in self.patterns:
-            for matcher in pattern.matchers(self._accept):
-                for root in dict.fromkeys(matcher.roots):
-                    found.setdefault(root, []).append(matcher)
+    def _attempts(self) -> Mapping[tuple[str, str], Sequence[Attempt]]:
+        """What rewrites a node, by its domain and type."""
+        found: dict[tuple[str, str], list[Attempt]] = {}
+        for matcher in (each for pattern in self.patterns for each in pattern.matchers(self._accept)):
+            attempt = Attempt(_start(matcher.step, self._where.get("node")), matcher.fits)
+            for root in dict.fromkeys(matcher.roots):
+                found.setdefault(root, []).append(attempt)
         return found
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
-        """Yields what rewrites the nodes that each pattern matches."""
-        return [Attempt(_start(each.step, self._where.get("node")), each.fits) for each in self._matchers[root]]
+        """Returns what rewrites the nodes that each pattern matches."""
+        return self._attempts[root]
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        return any(each.rewrite(node, editor) for each in self.attempts((node.domain, node.op_type)))
+        return any(each.rewrite(node, editor) for each in self._attempts[node.domain, node.op_type])
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
