@@ -4,7 +4,8 @@
 
 With `--results`, a run continues where an earlier one ended. Each network is exported once
 at the first native opset. Each older opset is converted from a copy, checked by the ONNX checker, loaded into ONNX
-Runtime, and compared with eager at the exported size and at another one.
+Runtime, and compared with eager at the exported size and at another one: the results, and the new values of weights and
+buffers that the forward writes to.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import torch
 
 import fx_onnx
 from fx_onnx import ONNXProgram
+from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.passes.legalization.ladder import convert_opset
 from tests.compare import assert_close
@@ -36,9 +38,13 @@ def check(program: ONNXProgram, inputs: Sequence[Inputs], module: torch.nn.Modul
         converted = ONNXProgram(convert_opset(program.model.clone(), opset), program.exported_program)
         onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
         for each in inputs:
+            called, args, kwargs = copy.deepcopy((module, each.args, each.kwargs))  # it may write to all of them
             with torch.no_grad():
-                args, kwargs = copy.deepcopy((each.args, each.kwargs))  # a cache is written in place
-                assert_close(converted(*each.args, **each.kwargs), module(*args, **kwargs))
+                results = called(*args, **kwargs)
+            state, outputs = called.state_dict(), converted.model.graph.outputs
+            targets = [str(value.metadata_props.get(OUTPUT_TARGET)) for value in outputs]
+            new = [state[target] for target in targets if target in state]  # the graph returns them after the results
+            assert_close(converted(*each.args, **each.kwargs), (results, new))
     except Exception as error:  # any failure is a row of the result
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return ""

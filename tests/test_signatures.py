@@ -122,20 +122,23 @@ def test_translations_accept_every_call_of_their_operators() -> None:
 
 def test_predicates_take_parameters_of_their_operators() -> None:
     """``supports`` gets the arguments that it names; it reads each, and needs those of every call only."""
-    wrong = [problem for entry in _registered() if entry.supports is not None for problem in _rejected(entry)]
-    assert wrong == []
+    entries = [entry for entries in registered_translations().values() for entry in entries]
+    assert [problem for entry in entries if entry.supports is not None for problem in _rejected(entry)] == []
 
 
 def _rejected(entry: Translation) -> list[str]:
-    parameters, arguments = _parameters(entry.supports, 0), entry.target._schema.arguments  # type: ignore[arg-type]
-    named = {argument.name: argument for argument in arguments}
+    parameters = _parameters(entry.supports, 0)  # type: ignore[arg-type]
+    if isinstance(entry.target, OpOverload):
+        has_default = {argument.name: argument.has_default_value() for argument in entry.target._schema.arguments}
+    else:  # a function of Python, or the name of an operator of another library
+        has_default = {p.name: p.default is not p.empty for p in _parameters(entry.function, 1)}
     code = inspect.unwrap(entry.supports).__code__  # type: ignore[arg-type]
     read = {each.argval for each in dis.get_instructions(code) if each.opname.startswith("LOAD")} | {*code.co_cellvars}
     return [
         f"the predicate of {entry.target} has the parameter {p.name}"
         for p in parameters
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        or (p.default is p.empty and (p.name not in named or named[p.name].has_default_value()))
+        or (p.default is p.empty and has_default.get(p.name, True))
         or p.name not in read
     ]
 

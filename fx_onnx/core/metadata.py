@@ -51,6 +51,9 @@ FALLBACK = "fx_onnx.fallback"
 # In the ``meta`` of an ONNX node: the model calls the ONNX operator itself, through torch.onnx.ops.
 EXPLICIT = "fx_onnx.explicit"
 
+# In the ``meta`` of an ONNX node: the function of the user's rule whose result the node computes, or reads.
+RULE = "fx_onnx.rule"
+
 # In the ``meta`` of an ONNX value: the dtype that torch.onnx.ops.symbolic declares for it, if torch has no such dtype.
 DECLARED_DTYPE = "fx_onnx.declared_dtype"
 

@@ -108,6 +108,18 @@ def operator_schema(name: str, opset: int) -> OperatorSchema | None:
 
 
 @functools.cache
+def attribute_names(name: str) -> frozenset[str]:
+    """Returns the names of the attributes that an operator of ONNX's default domain has in any opset."""
+    schemas = [operator_schema(name, opset) for opset in range(1, onnx.defs.onnx_opset_version() + 1)]
+    return frozenset(each for schema in schemas if schema is not None for each in schema.attributes)
+
+
+def operator_names() -> frozenset[str]:
+    """Returns the names of the operators of ONNX's default domain."""
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain)
+
+
+@functools.cache
 def default_attribute(name: str, attribute: str, opset: int, domain: str = "") -> Attr | None:
     """Returns the default of an operator's attribute; None if it has none, or the opset has no such operator."""
     try:

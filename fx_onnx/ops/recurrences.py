@@ -133,7 +133,7 @@ def _transposed(op: Emitter, x: Value, rank: int) -> Value:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _is_single(query: torch.Tensor, *_: object) -> bool:
+def _is_single(query: torch.Tensor) -> bool:
     return query.dtype == torch.float32
 
 
@@ -208,7 +208,7 @@ def causal_conv1d(op: Emitter, input: Value, weight: Value, bias: Value | None, 
     return chosen
 
 
-def _is_at_most_single(input: torch.Tensor, *_: object) -> bool:
+def _is_at_most_single(input: torch.Tensor) -> bool:
     return input.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 

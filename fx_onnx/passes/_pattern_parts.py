@@ -105,6 +105,9 @@ class Pattern(ABC):
     roots: Operators
     """The operators at which the pattern ends; empty if it matches other values only."""
 
+    attributes: tuple[tuple[str, Any], ...] = ()
+    """The attributes that a node of these operators must have, and what their values are."""
+
     @property
     def admits(self) -> _Admits:
         """Returns whether a value may match, by its kind."""
@@ -126,17 +129,11 @@ class Pattern(ABC):
         """Returns the names that this part binds itself."""
         return ()
 
-    def names(self) -> Iterator[str]:
-        """Yields all names that the pattern binds."""
-        yield from self.own_names()
+    def all_parts(self) -> Iterator[Pattern]:
+        """Yields the pattern and all patterns inside it."""
+        yield self
         for each in self.parts():
-            yield from each.names()
-
-    def operators(self) -> Iterator[tuple[str, str]]:
-        """Yields the domain and type of all operators of the pattern."""
-        yield from self.roots
-        for each in self.parts():
-            yield from each.operators()
+            yield from each.all_parts()
 
 
 def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,8 @@ class Editor:
     def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """Adds an initializer to the main graph, where every subgraph can read it, and returns its value."""
         tensor.name = self.unique_name(name)
-        shape = ir.Shape(tensor.shape.numpy())
-        value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        kind, shape = ir.TensorType(tensor.dtype), cast(ir.Shape, tensor.shape)
+        value = ir.Value(name=tensor.name, shape=shape, type=kind, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value
 

@@ -15,7 +15,8 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.plugins import Group
-from fx_onnx.passes._pattern_parts import Match, Matcher, NodeStep, Pattern
+from fx_onnx.core.schemas import attribute_names, operator_names
+from fx_onnx.passes._pattern_parts import Match, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
@@ -33,7 +34,15 @@ class DeclinedError(Exception):
 
 
 class Rule(Rewrite):
-    """A rewrite of the nodes that a pattern matches. ``rule`` makes it of a function."""
+    """A rewrite of the nodes that a pattern matches. ``rule`` makes it of a function.
+
+    Attributes:
+        name: the name of the function.
+        function: the function.
+        texts: the patterns as texts.
+        is_custom: whether a user wrote it. Then each result is checked, and its nodes have the function in their
+            ``meta``.
+    """
 
     def __init__(
         self,
@@ -49,6 +58,7 @@ class Rule(Rewrite):
         self.since, self.until = since, until
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.function, self.texts, self._where = function, tuple(patterns), where
+        self.is_custom = function.__module__.partition(".")[0] != __name__.partition(".")[0]
 
     @cached_property
     def patterns(self) -> tuple[Pattern, ...]:
@@ -71,14 +81,13 @@ class Rule(Rewrite):
         """Checks the patterns and the function's parameters.
 
         Raises:
-            PatternError: a pattern is none, has an operator that ONNX does not define, or none has a parameter's name.
+            PatternError: a pattern is none, has an operator or an attribute that ONNX does not define, or none has a
+                parameter's name.
         """
         names = {"f", "node", "nodes"}
-        for each in self.patterns:
-            names.update(each.names())
-            for domain, op_type in each.operators():
-                if not domain and not onnx.defs.has(op_type):
-                    raise PatternError(f"ONNX has no operator {op_type}")
+        for part in (part for each in self.patterns for part in each.all_parts()):
+            names.update(part.own_names())
+            _check_schema(part)
         for name in (*self._parameters, *self._where):
             if name not in names:
                 raise PatternError(f"no pattern has the name {name}, which the function or a condition needs")
@@ -88,22 +97,22 @@ class Rule(Rewrite):
         return dict.fromkeys(root for each in self.patterns for root in each.roots)
 
     @cached_property
-    def _matchers(self) -> Mapping[tuple[str, str], Sequence[Matcher]]:
-        """What matches a node, by its domain and type."""
-        found: dict[tuple[str, str], list[Matcher]] = {}
-        for pattern in self.patterns:
-            for matcher in pattern.matchers(self._accept):
-                for root in dict.fromkeys(matcher.roots):
-                    found.setdefault(root, []).append(matcher)
+    def _attempts(self) -> Mapping[tuple[str, str], Sequence[Attempt]]:
+        """What rewrites a node, by its domain and type."""
+        found: dict[tuple[str, str], list[Attempt]] = {}
+        for matcher in (each for pattern in self.patterns for each in pattern.matchers(self._accept)):
+            attempt = Attempt(_start(matcher.step, self._where.get("node")), matcher.fits)
+            for root in dict.fromkeys(matcher.roots):
+                found.setdefault(root, []).append(attempt)
         return found
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
-        """Yields what rewrites the nodes that each pattern matches."""
-        return [Attempt(_start(each.step, self._where.get("node")), each.fits) for each in self._matchers[root]]
+        """Returns what rewrites the nodes that each pattern matches."""
+        return self._attempts[root]
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        return any(each.rewrite(node, editor) for each in self.attempts((node.domain, node.op_type)))
+        return any(each.rewrite(node, editor) for each in self._attempts[node.domain, node.op_type])
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
@@ -126,13 +135,64 @@ class Rule(Rewrite):
         if result is None or isinstance(result, str):
             f.discard()
             return self.declines(node, result) if result else False
-        return f.replace(match.nodes, result)
+        return self._replace_checked(f, match, result) if self.is_custom else f.replace(match.nodes, result)
+
+    def _replace_checked(self, f: _RuleBuilder, match: Match, results: tuple[Value | None, ...]) -> bool:
+        """Replaces the results of the node by others of the same dtypes and shapes, and marks what computes them.
+
+        Raises:
+            ArgumentError: a result has another dtype, rank or size than the one that it replaces, or there are more or
+                fewer.
+        """
+        outputs = match.node.outputs
+        pairs = [(old, new) for old, new in zip(outputs, results, strict=False) if new is not None]
+        wrong = [f"{_described(old)} by {_described(new)}" for old, new in pairs if not _is_alike(old, new)]
+        if len(results) != len(outputs):
+            wrong = [f"{len(outputs)} results by {len(results)}"]
+        if wrong:
+            raise ArgumentError(
+                f"The rule {self.name} replaces {wrong[0]} at the node {match.node.name}; a result has the dtype and "
+                "the shape of what it replaces."
+            )
+        readers = [use.node for output in outputs for use in output.uses()]
+        replaced = f.replace(match.nodes, results)
+        for each in (match.node, *(new.node for new in f.created if new.is_made)) if f.created else readers:
+            each.meta[metadata.RULE] = self.function
+        return replaced
 
 
 def _start(step: NodeStep, holds: Callable[[Any], bool] | None) -> Callable[[ir.Node, Editor], bool]:
     if holds is None:
         return lambda node, editor: step(node, Match(node, editor))
     return lambda node, editor: holds(node) and step(node, Match(node, editor))
+
+
+def _check_schema(part: Pattern) -> None:
+    """Checks the operators and the attributes of a part of a pattern.
+
+    Raises:
+        PatternError: ONNX does not define one in any opset.
+    """
+    for op_type in (op_type for domain, op_type in part.roots if not domain):
+        if not onnx.defs.has(op_type):
+            raise PatternError(f"ONNX has no operator {op_type}{did_you_mean(op_type, operator_names())}")
+        for name, _ in part.attributes:
+            if name not in (known := attribute_names(op_type)):
+                raise PatternError(f"{op_type} of ONNX has no attribute {name}{did_you_mean(name, known)}")
+
+
+def _is_alike(old: Value, new: Value) -> bool:
+    """Returns whether a value can have the dtype and the shape of another one, as far as they are known."""
+    if old.dtype is not None and new.dtype is not None and old.dtype != new.dtype:
+        return False
+    if old.shape is None or new.shape is None:
+        return True
+    sizes = [(a, b) for a, b in zip(old.shape, new.shape, strict=False) if isinstance(a, int) and isinstance(b, int)]
+    return len(old.shape) == len(new.shape) and all(a == b for a, b in sizes)
+
+
+def _described(value: Value) -> str:
+    return f"{value.dtype}{value.shape}"
 
 
 class _RuleBuilder(NodeBuilder):
@@ -230,7 +290,8 @@ def check_rules(rules: Any) -> None:
     """Checks rules that a user gave.
 
     Raises:
-        ArgumentError: one is no rule, a pattern is none, or it names an operator or a parameter that does not exist.
+        ArgumentError: one is no rule, a pattern is none, or it names an operator, an attribute or a parameter that does
+            not exist.
     """
     if isinstance(rules, Rule) or not isinstance(rules, Sequence):
         raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see fx_onnx.rule.")
@@ -240,7 +301,8 @@ def check_rules(rules: Any) -> None:
         try:
             each.check()
         except PatternError as error:
-            raise ArgumentError(f"The rule {each.name} is not valid: {error}; see fx_onnx.rule.") from error
+            end = "" if str(error).endswith("?") else "."
+            raise ArgumentError(f"The rule {each.name} is not valid (see fx_onnx.rule): {error}{end}") from error
 
 
 def _read_outside(match: Match) -> ir.Node | None:

@@ -33,8 +33,9 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """Yields the graph and all subgraphs inside it. Faster than ``ir.Model.graphs``, which visits all attributes."""
     yield graph
     for node in graph:
-        for subgraph in subgraphs(node):
-            yield from all_graphs(subgraph)
+        if node.op_type in _CONTROL_FLOW or node.domain:  # no call of ``subgraphs`` for nearly all nodes
+            for subgraph in subgraphs(node):
+                yield from all_graphs(subgraph)
 
 
 def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:

@@ -1,5 +1,7 @@
 """Rules of a user in an export, and the checks of all rules."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from onnx_ir import Value
@@ -8,9 +10,12 @@ import fx_onnx
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.legalization.rows import ROWS
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rules import Result, Rule, rule
 from fx_onnx.targets.known_targets import NAMES, find_target
+
+X = torch.randn(2, 3)
 
 
 class Model(torch.nn.Module):
@@ -42,7 +47,10 @@ def test_a_rule_of_a_user(optimize: bool, opset: int) -> None:
         ([len], "is not a rule"),
         ([rule("x +")(lambda x: x)], "is no expression of Python"),
         ([rule("x")(lambda x: x)], "does not end at a node"),
-        ([rule("Sigmod(x)")(lambda x: x)], "ONNX has no operator Sigmod"),
+        ([rule("Sigmod(x)")(lambda x: x)], r"ONNX has no operator Sigmod; did you mean 'Sigmoid' or"),
+        ([rule("Tanh(Erff(x)) | Erf(x)")(lambda x: x)], r"ONNX has no operator Erff; did you mean 'Erf'\?"),
+        ([rule("Elu(x, alhpa=1.0)")(lambda x: x)], r"Elu of ONNX has no attribute alhpa; did you mean 'alpha'\?"),
+        ([rule("x * Sigmoid(x, alpha=a)")(lambda x: x)], r"Sigmoid of ONNX has no attribute alpha\."),
         ([rule("Sigmoid(x)")(lambda f, y: y)], "no pattern has the name y"),
         ([rule("Sigmoid(x)", where={"z": bool})(lambda x: x)], "no pattern has the name z"),
         ([rule("Sum(*xs)", where={"xs": bool})(lambda xs: xs[0])], "xs is no value"),
@@ -69,11 +77,24 @@ def unset(f: NodeBuilder, x: Value) -> Result:
         (rule("Sigmoid(x)")(lambda f, x: f.Thresh(x)), "fails at the node .*: ONNX opset 20 has no operator Thresh"),
         (rule("Sigmoid(x)")(lambda x: 3), "fails at the node .*: TypeError: 'int' object is not iterable"),
         (rule("Sigmoid(x)")(lambda f, x: f.Sigmoid(x)), "rewrites its own results without end"),
+        (rule("Sigmoid(x)")(lambda f, x: f.Cast(x, to=11)), r"replaces FLOAT\[2,3\] by DOUBLE\[2,3\] at the node sigm"),
+        (rule("Sigmoid(x)")(lambda f, x: f.Unsqueeze(x, [0])), r"replaces FLOAT\[2,3\] by FLOAT\[1,2,3\] at the node"),
+        (rule("Sigmoid(x)")(lambda f, x: f.Transpose(x)), r"replaces FLOAT\[2,3\] by FLOAT\[3,2\] at the node"),
+        (rule("Sigmoid(x)")(lambda f, x: [f.Tanh(x), x]), "replaces 1 results by 2 at the node"),
     ],
 )
 def test_an_error_of_a_rule_names_the_rule(made: Rule, sentence: str) -> None:
     with pytest.raises(ArgumentError, match=sentence):
         fx_onnx.export(Model(), (torch.randn(2, 3),), rules=[made], opset_version=20)
+
+
+@pytest.mark.parametrize("opset", [10, 20])
+@pytest.mark.parametrize(("build", "operator"), [(lambda f, x: f.Tanh(x), "sigmoid"), (lambda x: x, "mul.Tensor")])
+def test_a_difference_names_the_rule(build: Callable[..., Result], operator: str, opset: int) -> None:
+    """The rule made the node, or another node reads what the rule put in its place."""
+    with pytest.raises(fx_onnx.VerificationError) as caught:
+        fx_onnx.export(Model(), (X,), rules=[rule("Sigmoid(x)")(build)], opset_version=opset, verify=True)
+    assert f"= aten.{operator}, rewritten by the rule <lambda> (tests/passes/test_rules.py:" in str(caught.value)
 
 
 def test_the_rules_of_the_package_are_valid() -> None:
@@ -82,7 +103,7 @@ def test_the_rules_of_the_package_are_valid() -> None:
         *LEGALIZATIONS,
         *(each for t in map(find_target, NAMES) for each in (*t.legalizations, *t.fusions)),
     ]
-    rules = [each for each in passes if isinstance(each, Rule)]
+    rules = [*ROWS, *(each for each in passes if isinstance(each, Rule))]
     for each in rules:
         each.check()
     assert rules

@@ -162,11 +162,10 @@ class InsertCasts(KernelPass):
 
     def _plan_of(self, node: ir.Node, opset: int) -> Plan | None:
         """Returns the dtypes that the inputs and outputs need; None if they are right, or no dtype has a kernel."""
-        if node.domain or node.op_type in _EXCLUDED:
+        if node.domain:
             return None
         reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
-        inputs, outputs = (tuple(map(_dtype, values)) for values in (node.inputs, node.outputs))
-        plan = _plan(self.tables, node.op_type, opset, reduces, inputs, outputs)
+        plan = _plan(self.tables, node.op_type, opset, reduces, _dtypes(node.inputs), _dtypes(node.outputs))
         if plan is _NO_KERNEL:
             self.declines(node, "no provider has a kernel for its dtypes or wider ones")
             return None
@@ -176,15 +175,14 @@ class InsertCasts(KernelPass):
 # ---------------------------------------------------------------- which dtypes
 
 
-def _dtype(value: ir.Value | None) -> DataType | None:
-    """Returns the dtype of a tensor; None for an absent value, a sequence and an unknown dtype."""
-    kind = None if value is None else value.type
-    return kind.dtype if isinstance(kind, ir.TensorType) else None
+def _dtypes(values: Iterable[ir.Value | None]) -> Types:
+    """Returns the dtypes of tensors; None for an absent value, a sequence and an unknown dtype."""
+    return tuple([x.dtype if x is not None and isinstance(x.type, ir.TensorType) else None for x in values])
 
 
 def _with_dtype(values: Iterable[ir.Value | None], dtype: DataType) -> Types:
     """Returns the dtypes of values, of which those with the dtype of the first one have another dtype."""
-    dtypes = tuple(map(_dtype, values))
+    dtypes = _dtypes(values)
     return tuple(dtype if each is dtypes[0] else each for each in dtypes)
 
 
@@ -193,7 +191,7 @@ def _plan(
     tables: tuple[str, ...], op_type: str, opset: int, reduces: bool, inputs: Types, outputs: Types
 ) -> Plan | None:
     """Returns the plan for an operator with these dtypes; None if they are right, ``_NO_KERNEL`` if none would do."""
-    schema = operator_schema(op_type, opset)
+    schema = None if op_type in _EXCLUDED else operator_schema(op_type, opset)
     bound = None if schema is None else _bound(schema, inputs, outputs)
     if schema is None or not bound:
         return None

@@ -34,7 +34,7 @@ from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.rows import ROWS
-from fx_onnx.passes.legalization.table import Legalization
+from fx_onnx.passes.legalization.table import Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, dims
 from fx_onnx.passes.rules import DeclinedError
 from fx_onnx.passes.traversal import all_nodes, all_values, graphs_of
@@ -59,20 +59,7 @@ class OpsetStep:
         A node of another operator stays as it is if the operator keeps its meaning (see ``keeps_meaning``) and the
         older schema admits the node.
         """
-        found: dict[str, list[Legalization]] = {}
-        for row in ROWS:
-            if row.is_of_opset and row.until == self.opset:
-                for _, op_type in row.roots():
-                    found.setdefault(op_type, []).append(row)
-        return found
-
-    @functools.cached_property
-    def _attempts(self) -> Mapping[str, Sequence[Callable[[ir.Node, Editor], bool]]]:
-        """What rewrites the nodes of each operator, in order."""
-        return {
-            op_type: [attempt.rewrite for row in rows for attempt in row.attempts(("", op_type))]
-            for op_type, rows in self.rows.items()
-        }
+        return by_operator(row for row in ROWS if row.is_of_opset and row.until == self.opset)
 
     def __call__(self, model: ir.Model) -> None:
         """Rewrites the model in place.
@@ -108,9 +95,8 @@ class OpsetStep:
         _drop_default_attributes(node, self.opset)
         rows, moved = self.rows.get(node.op_type, ()), moved_inputs(node.op_type, self.opset, self.opset + 1)
         try:
-            for attempt in self._attempts.get(node.op_type, ()):
-                if attempt(node, editor):
-                    return
+            if any(row.rewrite(node, editor) for row in rows):
+                return
             schema = operator_schema(node.op_type, self.opset)
             if moved and schema is not None:
                 _inputs_to_attributes(node, moved, schema)

@@ -24,7 +24,7 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts, KernelPass
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.rows import ROWS
-from fx_onnx.passes.legalization.table import DEFAULT, Legalization
+from fx_onnx.passes.legalization.table import DEFAULT, Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, constant_number, producer_of
 from fx_onnx.passes.rewriter import NodeChange, Pass, Rewrite, apply
 from fx_onnx.passes.traversal import all_graphs
@@ -118,26 +118,22 @@ class Legalize64Bit(KernelPass, Rewrite):
 
     def roots(self) -> Collection[tuple[str, str]]:
         """Returns the operators that some row replaces."""
-        return _rows().keys()
+        return [("", op_type) for op_type in _rows()]
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces one node by the operators of its row."""
         x = node.inputs[0]
         dtype = None if x is None else x.dtype
-        rows = [row for row in _rows()[node.domain, node.op_type] if dtype in row.lacks]
+        rows = [row for row in _rows()[node.op_type] if dtype in row.lacks]
         if not rows or any(dtype in next(iter(each.admitted.values())) for each in self.kernels(node, editor.opset)):
             return False
         return any(row.rewrite(node, editor) for row in rows)
 
 
 @functools.cache
-def _rows() -> Mapping[tuple[str, str], Sequence[Legalization]]:
+def _rows() -> Mapping[str, Sequence[Legalization]]:
     """Returns the rows of the table that replace operators without a kernel, by operator."""
-    found: dict[tuple[str, str], list[Legalization]] = {}
-    for row in ROWS:
-        for root in row.roots() if row.lacks else ():
-            found.setdefault(root, []).append(row)
-    return found
+    return by_operator(row for row in ROWS if row.lacks)
 
 
 _OF_CASTS = ("legalize_log_sum_exp", "legalize_squares")

@@ -13,7 +13,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.rules import DeclinedError, Result, Rule
 
-__all__ = ["DEFAULT", "TABLE", "WIDE", "Legalization", "legalizes"]
+__all__ = ["DEFAULT", "TABLE", "WIDE", "Legalization", "by_operator", "legalizes"]
 
 DEFAULT = "default"
 """The target of the rows for ONNX Runtime's CPU provider, which other targets run too."""
@@ -62,6 +62,15 @@ class Legalization(Rule):
 
 TABLE: list[Legalization] = []
 """The rows of the files that are imported so far; ``rows.ROWS`` has all."""
+
+
+def by_operator(rows: Iterable[Legalization]) -> Mapping[str, Sequence[Legalization]]:
+    """Returns the rows for each type of the nodes at which their patterns end, in order."""
+    found: dict[str, list[Legalization]] = {}
+    for row in rows:
+        for _, op_type in row.roots():
+            found.setdefault(op_type, []).append(row)
+    return found
 
 
 def legalizes(

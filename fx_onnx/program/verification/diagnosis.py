@@ -168,7 +168,7 @@ def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
 
 def part_cause(compared: ComparedPart, origins: TranslationOrigins | None, sizes: str) -> Cause:
     """Returns the cause that a part of the model computes a wrong value."""
-    origin = origin_of(compared.part.node, compared.inside, origins)
+    origin = origin_of(compared.part.node, compared.inside, origins, compared.part.nodes)
     difference = compared.difference
     measured = f"max {difference.max_abs:.2g} ({difference.tolerance:.1g} allowed)"
     if difference.nonfinite or not difference.max_abs > difference.tolerance:

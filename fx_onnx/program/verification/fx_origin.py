@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.fx import Node
 
@@ -79,7 +80,7 @@ class Origin:
         module: the path of the module, with the number of the call if it is not the first; empty for the model itself.
         module_class: the name of the module's class; empty if the node is in no module.
         operator: the operator, for example ``aten.gelu``.
-        translation: what translated it, with the place of a custom function.
+        translation: what translated or rewrote it, with the place of a custom function.
         line: the user's line of code; empty if it is unknown.
         place: the file and the line of the user's code; empty if it is unknown.
     """
@@ -108,13 +109,16 @@ class Origin:
         return f"; your line: {self.line}, {self.place}" if self.place else ""
 
 
-def origin_of(node: Node, inside: Sequence[Node], origins: TranslationOrigins | None) -> Origin:
+def origin_of(
+    node: Node, inside: Sequence[Node], origins: TranslationOrigins | None, computed_by: Sequence[ir.Node] = ()
+) -> Origin:
     """Returns where the value of a node comes from.
 
     Args:
         node: an FX node of the captured program.
         inside: the nodes that compute it together with ``node``; their own values are not in the ONNX model.
         origins: the translations; None if they are unknown.
+        computed_by: the ONNX nodes. Where a rule of the user made one, it is named instead of the translation.
     """
     calls = [each for each in inside if _computes(each)] or [node]
     custom = [each for each in calls if origins is not None and each.name in origins.custom]
@@ -123,7 +127,9 @@ def origin_of(node: Node, inside: Sequence[Node], origins: TranslationOrigins | 
     more = f", together with {', '.join(others[:4])}{' and others' if len(others) > 4 else ''}" if others else ""
     path, cls = _module(main)
     line, place = _user_line(main.meta.get("stack_trace") or "")
-    text = _translation(main, origins) + more
+    rules = dict.fromkeys(each.meta[metadata.RULE] for each in computed_by if metadata.RULE in each.meta)
+    rewritten = f", rewritten by the rule {' and '.join(map(function_place, rules))}" if rules else ""
+    text = (rewritten or _translation(main, origins)) + more
     return Origin(main.name, path, cls, operator_text(main.target), text, line, place)
 
 
