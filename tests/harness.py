@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from fx_onnx.core.opsets import DEFAULT_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.translation_table import registered_translations
 from fx_onnx.core.weights import real_view
 from tests.compare import assert_close
+from tests.one_capture import OneCapture
 
 
 @dataclass(frozen=True)
@@ -137,18 +138,18 @@ class _Run:
     tolerance: float | None
     programs: list[fx_onnx.ONNXProgram] = field(default_factory=list)
 
-    def export(self, opset: int, dynamic: bool) -> fx_onnx.ONNXProgram:
+    def exports(self, opsets: Iterable[int], dynamic: bool) -> Iterator[fx_onnx.ONNXProgram]:
         tensors = tuple(each.make() for each in self.inputs)
         shapes = None
         if dynamic:
             shapes = (tuple({d: Dim.AUTO for d, n in enumerate(x.shape) if n > 1} for x in self.inputs),)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = fx_onnx.export(
-                self.module, tensors, dynamic_shapes=shapes, opset_version=opset, optimize=False, verbose=False
-            )
-        onnx.checker.check_model(program.model_proto, full_check=True)
-        return program
+        captured = OneCapture(self.module, tensors, dynamic_shapes=shapes, optimize=False, verbose=False)
+        for opset in opsets:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = captured.export(opset_version=opset)
+            onnx.checker.check_model(program.model_proto, full_check=True)
+            yield program
 
     def compare(self, program: fx_onnx.ONNXProgram, tensors: Sequence[torch.Tensor]) -> None:
         with torch.no_grad():
@@ -194,14 +195,13 @@ def check(case: Case) -> None:
     module = _Call(case)
     run = _Run(module, [leaf for leaf in module.leaves if isinstance(leaf, Arg)], case.tolerance)
     examples = [each.make() for each in run.inputs]
-    for opset in case.opsets:
-        program = run.export(opset, dynamic=False)
+    for opset, program in zip(case.opsets, run.exports(case.opsets, dynamic=False), strict=True):
         run.compare(program, examples)
         if case.emits is not None and opset == max(case.opsets):
             found = [node.op_type for node in program.model.graph]
             assert Counter(found) == Counter(case.emits), f"emits {found} instead of {list(case.emits)}"
     if case.dynamic and any(n > 1 for each in run.inputs for n in each.shape):
-        program = run.export(case.opsets[-1], dynamic=True)
+        (program,) = run.exports(case.opsets[-1:], dynamic=True)
         run.compare(program, examples)
         run.compare(program, run.grown(program))
 

@@ -16,6 +16,10 @@ __all__ = ["redirect_torch_logs"]
 
 _logger = logging.getLogger("fx_onnx.torch")
 
+_TRACE = "torch.__trace"
+"""The logger of the files that ``TORCH_TRACE`` asks for. Its handler removes itself at the first record if there is no
+such file; as long as it is there, torch formats the stack of Python for each tensor and each size."""
+
 
 @contextmanager
 def redirect_torch_logs() -> Iterator[None]:
@@ -56,7 +60,8 @@ class _Redirect(logging.Filter):
 
 def _handlers() -> list[logging.Handler]:
     """Returns the handlers that may show a record of a logger of torch."""
-    known = [each for name, each in list(logging.root.manager.loggerDict.items()) if name.partition(".")[0] == "torch"]
+    all_loggers = list(logging.root.manager.loggerDict.items())
+    known = [each for name, each in all_loggers if name.partition(".")[0] == "torch" and name != _TRACE]
     loggers = [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
     last = [logging.lastResort] if logging.lastResort is not None else []
     return list(dict.fromkeys([*(handler for each in loggers for handler in each.handlers), *last]))

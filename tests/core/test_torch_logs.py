@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import torch
 
+import fx_onnx
 from fx_onnx.core.torch_logs import redirect_torch_logs
 
 TORCH = logging.getLogger("torch.fx.experimental.symbolic_shapes")
@@ -45,3 +47,16 @@ def test_a_user_who_asks_for_the_logs_gets_them(lines: list[str], monkeypatch: p
     with redirect_torch_logs():
         TORCH.warning("a dump")
     assert lines == ["a dump"]
+
+
+def test_the_handler_of_a_trace_to_no_file_removes_itself() -> None:
+    """Tests that the records of TORCH_TRACE are not redirected: torch formats stacks for as long as a handler stays."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logging.getLogger(record.name).removeHandler(self)
+
+    trace, handler = logging.getLogger("torch.__trace"), Handler()
+    trace.addHandler(handler)
+    fx_onnx.export(torch.nn.Identity(), (torch.ones(2),), verbose=False)
+    assert handler not in trace.handlers

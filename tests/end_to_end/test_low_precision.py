@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-import fx_onnx
 from tests.compare import assert_as_accurate
 from tests.models.registry import CASES, Inputs, ModelCase
 
@@ -72,9 +71,7 @@ def check(case: ModelCase, dtype: torch.dtype, opset: int) -> None:
     ``assert_as_accurate`` allows the exported network twice the error of eager.
     """
     module, example = case.build(dtype), case.example().to(dtype)
-    program = fx_onnx.export(
-        module, example.args, kwargs=example.kwargs, dynamic_shapes=case.dynamic_shapes, opset_version=opset
-    )
+    program = case.export(dtype, opset_version=opset)
     exact = copy.deepcopy(module).double()
     for inputs in (example, case.other().to(dtype)):
         truth, eager = results(exact, inputs.to(torch.float64)), results(module, inputs)

@@ -10,16 +10,9 @@ from torch import Tensor, nn
 
 import fx_onnx
 from tests.compare import assert_close
-from tests.models.registry import CASES, Inputs, ModelCase, mlp_inputs
+from tests.models.registry import CASES, Inputs, ModelCase
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-
-
-def export(case: ModelCase, module: nn.Module, inputs: Inputs) -> fx_onnx.ONNXProgram:
-    """Exports the case with `inputs`, its dynamic shapes and its names."""
-    return fx_onnx.export(
-        module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, verbose=False, **case.names
-    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +26,7 @@ def export(case: ModelCase, module: nn.Module, inputs: Inputs) -> fx_onnx.ONNXPr
 def test_model(case: ModelCase, dtype: torch.dtype) -> None:
     """Exports once; checks the program and its results at the exported size and at another one."""
     module, example = case.build(dtype), case.example().to(dtype)
-    program = export(case, module, example)
+    program = case.export(dtype)
     onnx.checker.check_model(program.model_proto, full_check=True)
     assert_inputs_keep_their_dims(program, case, example)
     assert_parameters_keep_their_names(program, module)
@@ -47,7 +40,7 @@ def test_model(case: ModelCase, dtype: torch.dtype) -> None:
 def test_mlp_inputs_have_the_requested_names() -> None:
     """Tests that inputs in a dict and a list have the names of input_names, in order, and the named dim."""
     case = next(case for case in CASES if case.name == "mlp")
-    program = export(case, case.build(), mlp_inputs(3))
+    program = case.export()
     graph = program.model.graph
     assert [value.name for value in graph.inputs] == ["tensor_input", "tensor_x", "list_input_index_0"]
     assert [value.name for value in graph.outputs] == ["output"]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+import fx_onnx
 from tests.models import transformers_models as hf
 from tests.models.alexnet import AlexNet
 from tests.models.convnext import ConvNeXt
@@ -18,6 +19,7 @@ from tests.models.swin import Swin
 from tests.models.transformer import TextClassifier, Translator
 from tests.models.unet import UNet
 from tests.models.vit import ViT
+from tests.one_capture import OneCapture
 
 
 class Inputs(NamedTuple):
@@ -56,6 +58,16 @@ class ModelCase:
                 nn.init.uniform_(norm.running_var, 0.5, 1.5)
                 nn.init.uniform_(norm.weight, 0.5, 1.5)
         return module.to(dtype).eval()
+
+    def export(self, dtype: torch.dtype = torch.float32, **options: Any) -> fx_onnx.ONNXProgram:
+        """Exports the example with its dynamic shapes and names. All exports in a process share one capture."""
+        inputs, arguments = self.example().to(dtype), {"dynamic_shapes": self.dynamic_shapes, **self.names}
+        if (self.name, dtype) not in _EXPORTS:
+            _EXPORTS[self.name, dtype] = OneCapture(self.build(dtype), inputs.args, kwargs=inputs.kwargs, **arguments)
+        return _EXPORTS[self.name, dtype].export(verbose=False, **options)
+
+
+_EXPORTS: dict[tuple[str, torch.dtype], OneCapture] = {}
 
 
 def mlp_inputs(batch: int) -> Inputs:

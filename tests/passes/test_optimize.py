@@ -9,7 +9,6 @@ import onnx_ir as ir
 import pytest
 import torch
 
-import fx_onnx
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import Weight, as_torch
@@ -19,19 +18,6 @@ from tests.compare import assert_close
 from tests.models.registry import CASES, ModelCase
 from tests.passes.checking import check, model, run
 from tools import pass_table
-
-
-def unoptimized(case: ModelCase) -> fx_onnx.ONNXProgram:
-    """Exports a network without optimization."""
-    inputs = case.example()
-    return fx_onnx.export(
-        case.build(),
-        inputs.args,
-        kwargs=inputs.kwargs,
-        dynamic_shapes=case.dynamic_shapes,
-        optimize=False,
-        verbose=False,
-    )
 
 
 def case_named(name: str) -> ModelCase:
@@ -55,7 +41,7 @@ def test_the_documentation_lists_all_passes_in_order() -> None:
 def test_networks(name: str) -> None:
     """Outputs, their names and metadata stay; fewer nodes are left, and each has the name of its FX node."""
     case = case_named(name)
-    program, inputs = unoptimized(case), case.example()
+    program, inputs = case.export(optimize=False), case.example()
     want = program(*inputs.args, **inputs.kwargs)
     graph = program.model.graph
     names = [value.name for value in (*graph.inputs, *graph.outputs)]
@@ -89,10 +75,8 @@ def test_networks(name: str) -> None:
 def test_norms_attention_and_activations_are_fused(name: str, single: dict[str, int], gone: set[str]) -> None:
     """Each norm, attention and activation is one node, also if the model computes it from elementary operators."""
     case = case_named(name)
-    module, inputs, other = case.build(), case.example(), case.other()
-    program = fx_onnx.export(
-        module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, opset_version=24, verbose=False
-    )
+    module, other = case.build(), case.other()
+    program = case.export(opset_version=24)
     found = Counter(node.op_type for node in program.model.graph)
     assert {op_type: found[op_type] for op_type in single} == single
     assert not gone & found.keys()
@@ -102,7 +86,7 @@ def test_norms_attention_and_activations_are_fused(name: str, single: dict[str, 
 
 def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2 ties its embedding to its last layer. The optimizer reads no weight and stores none twice."""
-    program = unoptimized(case_named("gpt2"))
+    program = case_named("gpt2").export(optimize=False)
     before = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
 
     read = Weight._bytes
@@ -122,7 +106,7 @@ def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPat
 def test_folded_weights_follow_new_weights() -> None:
     """After apply_weights, folded weights are computed from the new weights."""
     case = case_named("resnet")
-    program, module, inputs = unoptimized(case), case.build(), case.example()
+    program, module, inputs = case.export(optimize=False), case.build(), case.example()
     program.optimize()
     state = {
         name: tensor * 1.5 if tensor.is_floating_point() else tensor for name, tensor in module.state_dict().items()
@@ -137,7 +121,7 @@ def test_folded_weights_follow_new_weights() -> None:
 def test_each_pass_can_be_left_out(name: str) -> None:
     """Without this pass, the others still give the same results."""
     case = case_named("resnet")
-    program, inputs = unoptimized(case), case.example()
+    program, inputs = case.export(optimize=False), case.example()
     want = program(*inputs.args)
     optimize(program.model, without=[name])
     found = {node.op_type for node in program.model.graph}
@@ -154,7 +138,7 @@ def test_unknown_name() -> None:
 
 def test_the_optimizer_is_idempotent() -> None:
     """A second run changes nothing."""
-    program = unoptimized(case_named("bert")).model
+    program = case_named("bert").export(optimize=False).model
     optimize(program)
     first = [node.op_type for node in program.graph]
     optimize(program)

@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 
-import fx_onnx
 from fx_onnx.passes.cleanup.identities import eliminate_identities, merge_casts
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.optimize import PASSES
@@ -92,10 +91,7 @@ def test_an_unnamed_node_is_logged_by_its_result(caplog: pytest.LogCaptureFixtur
 def test_the_changes_of_all_passes_add_up(name: str) -> None:
     """The counts of the passes explain how the number of nodes of the model changed."""
     case = next(each for each in CASES if each.name == name)
-    inputs = case.example()
-    exported = fx_onnx.export(
-        case.build(), inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, optimize=False
-    )
+    exported = case.export(optimize=False)
     before, changes = count_nodes(exported.model), dict[str, NodeChange]()
     apply(exported.model, PASSES, changes)
     assert sum(change.nodes for change in changes.values()) == count_nodes(exported.model) - before

@@ -53,9 +53,7 @@ def test_ir_version(opset: int) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in SAMPLE], ids=lambda case: case.name)
 def test_models(case: Any) -> None:
     """Exported once; each opset is converted from a copy, checked, and compared with eager at another size."""
-    module, example, other = case.build(), case.example(), case.other()
-    arguments = {"dynamic_shapes": case.dynamic_shapes, "opset_version": MINIMUM_NATIVE_OPSET, "verbose": False}
-    program = fx_onnx.export(module, example.args, kwargs=example.kwargs, **arguments)
+    module, other, program = case.build(), case.other(), case.export(opset_version=MINIMUM_NATIVE_OPSET)
     with torch.no_grad():
         want = module(*other.args, **other.kwargs)
     for opset in (17, 15, 13, 11, REACHES.get(case.name, 9)):  # the last one runs all steps
