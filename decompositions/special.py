@@ -38,7 +38,7 @@ def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 _LIBRARY.impl("polynomial", _horner, "CompositeExplicitAutograd")
-torch.library.register_fake("fx_onnx::polynomial", lambda x, coefficients: torch.empty_like(x), lib=_LIBRARY)
+_LIBRARY.impl("polynomial", lambda x, coefficients: torch.empty_like(x), "Meta")
 
 
 def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:

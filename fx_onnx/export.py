@@ -19,6 +19,7 @@ from fx_onnx.core.error_display import for_users
 from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.core.findings import collect_findings, warn
+from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
@@ -167,8 +168,9 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
         given = replace(given, **modern(removed, vars(given), given.defaults()))
         _check_options(given)
         try:
-            from fx_onnx import pipeline
-            from fx_onnx.program.export_log import record
+            with no_collection():  # a collection while they are imported would visit all of torch
+                from fx_onnx import pipeline
+                from fx_onnx.program.export_log import record
         except ModuleNotFoundError as error:
             raise MissingPackageError(
                 f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "

@@ -262,17 +262,19 @@ _SCHEMAS = (
 )
 
 
-def define_operator(schema: str, run: Callable[..., Any], infer_sizes: Callable[..., Any]) -> None:
+def define_operator(schema: str, run: Callable[..., Any], infer_sizes: Callable[..., Any] | None) -> None:
     """Defines an operator of the namespace ``fx_onnx``.
 
     Args:
         schema: its schema, such as ``name(Tensor input) -> Tensor``.
         run: computes its results from real tensors.
-        infer_sizes: returns empty results of the right sizes and dtypes.
+        infer_sizes: returns empty results of the right sizes and dtypes; None if ``register_fake`` follows, because a
+            size depends on data. ``register_fake`` searches all modules for the source of its caller, which takes long.
     """
     name = _LIBRARY.define(schema)
     _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"fx_onnx::{name}", infer_sizes, lib=_LIBRARY)
+    if infer_sizes is not None:
+        _LIBRARY.impl(name, infer_sizes, "Meta")
 
 
 for _operator in _SCHEMAS:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from fx_onnx.capture.patches.patching import Patch
+from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.core.custom_ops import define_operator
 from fx_onnx.core.torch_private import optimization_hint
 
@@ -33,8 +34,15 @@ def _eager_kernel(module: str, name: str) -> Callable[..., Any]:
     return lambda *args: getattr(sys.modules[module], name)(*args)  # noqa: PLW0108
 
 
-def _batched_nms_fake(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+@cache
+def _batched_nms() -> Any:
+    """Returns the operator that replaces ``batched_nms``."""
+
+    def infer_sizes(boxes: Tensor, *_: Any) -> Tensor:
+        return boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+
+    torch.library.register_fake("fx_onnx::batched_nms", infer_sizes)
+    return torch.ops.fx_onnx.batched_nms
 
 
 def _heatmaps_to_keypoints_fake(maps: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,7 +53,7 @@ def _heatmaps_to_keypoints_fake(maps: Tensor, rois: Tensor) -> tuple[Tensor, Ten
 define_operator(
     "batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor",
     _eager_kernel(_BOXES, "batched_nms"),
-    _batched_nms_fake,
+    None,
 )
 define_operator(
     "heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Tensor)",
@@ -151,7 +159,7 @@ def _setup_scales(
 _BRANCHES = "The original branches on the number of boxes, or loops over them."
 _FIXES = "The original converts the sizes of the images to Python numbers."
 PATCHES = (
-    Patch(f"{_BOXES}:batched_nms", torch.ops.fx_onnx.batched_nms, _BRANCHES),
+    Patch(f"{_BOXES}:batched_nms", Around(lambda _: _batched_nms()), _BRANCHES),
     Patch(f"{_UTILS}:BoxCoder.decode", _decode, _BRANCHES),
     Patch(f"{_UTILS}:_topk_min", _topk_min, _FIXES),
     Patch(f"{_HEADS}:heatmaps_to_keypoints", torch.ops.fx_onnx.heatmaps_to_keypoints, _BRANCHES),
