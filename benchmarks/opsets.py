@@ -25,6 +25,7 @@ from fx_onnx import ONNXProgram
 from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.passes.legalization.ladder import convert_opset
+from fx_onnx.program.session import restore_structure
 from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 from tests.models.registry import CASES, Inputs, ModelCase
@@ -39,12 +40,13 @@ def check(program: ONNXProgram, inputs: Sequence[Inputs], module: torch.nn.Modul
         onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
         for each in inputs:
             called, args, kwargs = copy.deepcopy((module, each.args, each.kwargs))  # it may write to all of them
+            found = converted(*each.args, **each.kwargs)
             with torch.no_grad():
-                results = called(*args, **kwargs)
-            state, outputs = called.state_dict(), converted.model.graph.outputs
-            targets = [str(value.metadata_props.get(OUTPUT_TARGET)) for value in outputs]
-            new = [state[target] for target in targets if target in state]  # the graph returns them after the results
-            assert_close(converted(*each.args, **each.kwargs), (results, new))
+                assert_close(restore_structure(program.exported_program, found), called(*args, **kwargs))
+            state = called.state_dict()
+            targets = [str(value.metadata_props.get(OUTPUT_TARGET)) for value in converted.model.graph.outputs]
+            written = {target: value for target, value in zip(targets, found, strict=True) if target in state}
+            assert_close(written, {target: state[target] for target in written})
     except Exception as error:  # any failure is a row of the result
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return ""

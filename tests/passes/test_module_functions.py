@@ -16,6 +16,7 @@ import fx_onnx
 from fx_onnx.core import metadata
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from tests.compare import assert_close
+from tests.one_capture import OneCapture
 
 X = torch.randn(2, 3, 8)
 DYNAMIC = ({0: "batch", 1: "length"},)
@@ -58,8 +59,11 @@ class Encoder(nn.Module):
 
 def _check(module: nn.Module, args: tuple[Tensor, ...], larger: tuple[Tensor, ...], **options: Any) -> ir.Model:
     """Exports the module, compares the results at two sizes, and runs ONNX's checker."""
-    program = fx_onnx.export(module.eval(), args, verify=True, **options)
-    for inputs in (args, larger):
+    return _checked(module, fx_onnx.export(module.eval(), args, verify=True, **options), args, larger)
+
+
+def _checked(module: nn.Module, program: fx_onnx.ONNXProgram, *calls: tuple[Tensor, ...]) -> ir.Model:
+    for inputs in calls:
         assert_close(program(*inputs), module(*inputs))
     onnx.checker.check_model(program.model_proto, full_check=True)
     return program.model
@@ -73,13 +77,15 @@ def _named(model: ir.Model) -> dict[str, ir.Function]:
     return {function.name: function for function in model.functions.values()}
 
 
+EQUAL = Encoder(1.0, 1.0, 1.0).eval()
+OF_BLOCKS = OneCapture(EQUAL, (X,), dynamic_shapes=DYNAMIC, export_modules_as_functions={Block}, verify=True)
+
+
 @pytest.mark.parametrize("opset", [18, 20, 23])
 @pytest.mark.parametrize("optimize", [True, False])
 def test_equal_layers_share_a_function(opset: int, optimize: bool) -> None:
-    model = _check(
-        Encoder(1.0, 1.0, 1.0), (X,), (torch.randn(4, 7, 8),), dynamic_shapes=DYNAMIC,
-        export_modules_as_functions={Block}, opset_version=opset, optimize=optimize,
-    )  # fmt: skip
+    program = OF_BLOCKS.export(opset_version=opset, optimize=optimize)
+    model = _checked(EQUAL, program, (X,), (torch.randn(4, 7, 8),))
     assert _calls(model.graph) == ["Block"] * 3
     (block,) = model.functions.values()
     assert block.domain == __name__
