@@ -22,7 +22,7 @@ from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree, storage_id
-from fx_onnx.core.trace_private import is_traced
+from fx_onnx.core.trace_private import is_recorded
 
 __all__ = ["wrap_forward", "write_in_place"]
 
@@ -157,7 +157,7 @@ def _assigned_buffers(buffers: list[_Buffer]) -> Iterator[tuple[torch.Tensor, to
         if isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (buffer.shape, buffer.dtype):
             yield buffer, value
             continue
-        if not is_traced(buffer):  # a run with other sizes, which are no part of the program
+        if not is_recorded(buffer):  # a run with other sizes, which are no part of the program
             continue
         found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
         warn(

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["is_traced", "recorded_constant", "recorded_node", "share_trace", "undispatched"]
+__all__ = ["is_recorded", "recorded_constant", "recorded_node", "share_trace", "undispatched"]
 
 
-def is_traced(tensor: torch.Tensor) -> bool:
+def is_recorded(tensor: torch.Tensor) -> bool:
     """Returns whether the capture that is in progress has recorded the tensor; see ``share_trace``."""
     return tensor in _traced_tensors()
 

@@ -20,7 +20,7 @@ from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, pytree
-from fx_onnx.core.trace_private import is_traced, share_trace
+from fx_onnx.core.trace_private import is_recorded, share_trace
 
 __all__ = ["record_backward", "refuse_gradients_of_weights"]
 
@@ -72,7 +72,7 @@ class _IntermediatesMode(TorchDispatchMode):
     ) -> Any:
         """Calls the operator."""
         result = func(*args, **(kwargs or {}))
-        if func is aten.detach.default and is_traced(args[0]):  # autograd reads a saved value
+        if func is aten.detach.default and is_recorded(args[0]):  # autograd reads a saved value
             share_trace(args[0], result)
         elif not self._is_repeating and _can_be_repeated(func):
             self._calls.append((func, args, kwargs or {}, result))
@@ -107,7 +107,7 @@ def _repeat(func: Any, args: Any, kwargs: Any, result: Any) -> None:
     A tensor on which torch.export has recorded nothing is a weight or a constant if it is an argument of no call.
     """
     old = _tensors(result)
-    if all(map(is_traced, old)) or not all(map(is_traced, _tensors((args, kwargs)))):
+    if all(map(is_recorded, old)) or not all(map(is_recorded, _tensors((args, kwargs)))):
         return
     for tensor, new in zip(old, _tensors(func(*args, **kwargs)), strict=True):
         share_trace(new, tensor)
