@@ -126,15 +126,16 @@ def fold_batch_norm(
     if data is None or not single_use(w) or (bias is not None and old_bias is None):
         return "the weight or bias is not an initializer, or another node reads the weight"
     known = [tensor for tensor in map(initializer_tensor, statistics) if tensor is not None]
-    scaling = _scaling(before, data, known[0].size) if len(known) == 4 else None
-    if scaling is None or (old_bias is not None and tuple(old_bias.shape) != (known[0].size,)):
+    sizes, channels = data.shape.numpy(), known[0].size if len(known) == 4 else -1
+    scaling = _scaling(before, sizes, channels)
+    if scaling is None or (old_bias is not None and old_bias.shape.numpy() != (channels,)):
         return "the statistics are not initializers or have another size than the channels"
     epsilon, beta = f.attribute("epsilon", 1e-5), attribute(before, "beta", 1.0)
-    weight, sizes = functools.partial(_scaled_weight, scaling.function, epsilon), data.shape.numpy()
+    weight = functools.partial(_scaled_weight, scaling.function, epsilon)
     new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=sizes, along=scaling.along)
     made = functools.partial(_shifted_bias, epsilon, beta, ir.tensor_adapters.to_torch_dtype(data.dtype))
     sources = known if old_bias is None else [*known, old_bias]
-    offset = computed(made, *sources, dtype=data.dtype, shape=(known[0].size,))
+    offset = computed(made, *sources, dtype=data.dtype, shape=(channels,))
     inputs = [
         x,
         f.editor.initializer(new, f"{w.name}_folded"),
@@ -143,9 +144,8 @@ def fold_batch_norm(
     return f.emit(before.op_type, inputs, before.attributes.data | {"beta": None})[0]
 
 
-def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scaling | None:
-    """Returns how the node's weight is scaled; None if the weight does not have this number of output channels."""
-    shape = weight.shape.numpy()
+def _scaling(node: ir.Node, shape: Sequence[int], channels: int) -> _Scaling | None:
+    """Returns how a weight of the node is scaled; None if its shape does not have this number of output channels."""
     if node.op_type == "Conv":
         return _Scaling(_scale_rows, 0) if shape[0] == channels else None
     if node.op_type == "ConvTranspose":
