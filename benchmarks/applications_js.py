@@ -23,7 +23,8 @@ from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.inputs import processed
 from fx_onnx.pretrained.layouts import LAYOUTS
 from fx_onnx.pretrained.parts import Part
-from fx_onnx.pretrained.precisions import PRECISIONS, convert
+from fx_onnx.pretrained.precision_table import PRECISIONS
+from fx_onnx.pretrained.precisions import convert
 from fx_onnx.pretrained.source import read_source
 
 NAMES = (

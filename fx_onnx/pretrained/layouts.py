@@ -5,15 +5,18 @@ A layout is one row of ``LAYOUTS``. All files of the source but its weights are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fx_onnx.core.arguments import check_names, did_you_mean, shown
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.model_package import write_manifest
-from fx_onnx.pretrained.precisions import PRECISIONS
+from fx_onnx.pretrained.precision_table import PRECISIONS
 
-__all__ = ["LAYOUTS", "Layout"]
+__all__ = ["LAYOUTS", "Layout", "choose"]
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,36 @@ LAYOUTS = Records(
     Group("fx_onnx.layouts", "a record of fx_onnx.pretrained.layouts.Layout", lambda each: isinstance(each, Layout)),
 )
 """The name of a layout → its record."""
+
+
+def choose(layout: str, precision: str | Sequence[str], opset_version: int | None) -> tuple[Layout, tuple[str, ...]]:
+    """Returns the layout of this name and the precisions, without importing torch.
+
+    Raises:
+        ArgumentError: there is no such layout, it lacks a precision or has only one, or the opset is too old for one.
+    """
+    chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
+    given = [precision] if precision is None or isinstance(precision, str) else precision
+    found = tuple(dict.fromkeys(check_names("precision", given)))
+    for each in found:
+        first = PRECISIONS[_checked("precision", each, chosen.suffixes)].opset_version
+        if first is not None and opset_version is not None and opset_version < first:
+            raise ArgumentError(
+                f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
+                id=MessageId.OPSET_VERSION,
+            )
+    if len({chosen.suffixes[each] for each in found}) < max(len(found), 1):
+        raise ArgumentError(
+            f"A folder of the layout {layout} has one precision, not {len(found)}; write one folder for each.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return chosen, found
+
+
+def _checked(parameter: str, value: str, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        hint = did_you_mean(value, known) or "."
+        raise ArgumentError(
+            f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}", id=MessageId.COMMAND_OPTION
+        )
+    return value
