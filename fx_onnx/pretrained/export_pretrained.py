@@ -25,9 +25,8 @@ from fx_onnx.export import export
 from fx_onnx.pretrained.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
 from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.inputs import input_names, parts_of, processed
-from fx_onnx.pretrained.layouts import LAYOUTS, Layout, choose
+from fx_onnx.pretrained.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.pretrained.parts import Part, decoder_of_tokens
-from fx_onnx.pretrained.precision_table import PRECISIONS
 from fx_onnx.pretrained.precisions import convert, quantizes
 from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import Source, read_source

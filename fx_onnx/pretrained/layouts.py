@@ -1,6 +1,7 @@
-"""The layouts: the names of files, inputs and outputs in the folder that an application loads.
+"""The layouts: the names of files, inputs and outputs in the folder that an application loads, and its precisions.
 
-A layout is one row of ``LAYOUTS``. All files of the source but its weights are copied as they are.
+A layout is one row of ``LAYOUTS``, a precision one of ``PRECISIONS``; both are read without torch.
+All files of the source but its weights are copied as they are.
 """
 
 from __future__ import annotations
@@ -8,15 +9,68 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fx_onnx.core.arguments import check_names, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.model_package import write_manifest
-from fx_onnx.pretrained.precision_table import PRECISIONS
 
-__all__ = ["LAYOUTS", "Layout", "choose"]
+__all__ = ["LAYOUTS", "PRECISIONS", "Layout", "Precision", "choose"]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One precision.
+
+    Attributes:
+        half: whether weights and activations are float16. Inputs and outputs stay float32.
+        config: returns torchao's configuration that quantizes the weights of Linear layers; None if they stay floats.
+        block: the number of weights that share a scale; the rows of a weight are a multiple of it.
+        opset_version: the first opset that has weights of 4 bits and a scale for each block; None if any will do.
+        rtol: the tolerance of ``verify``, because runtimes round at other places than torch; None is the usual one.
+        rounds_activations: whether activations become integers when the model runs. A number between two of them may be
+            rounded either way, and what follows is then rounded otherwise too. So two right results may be as far apart
+            as each is from fp32, and ``verify`` allows twice this distance.
+    """
+
+    half: bool = False
+    config: Callable[[], Any] | None = None
+    block: int = 1
+    opset_version: int | None = None
+    rtol: float | None = None
+    rounds_activations: bool = False
+
+
+def _int8() -> Any:
+    """Returns a scale and a zero point for each row of the activations.
+
+    Without a zero point, torchao divides by the largest magnitude / 127.5. The largest negative number is then between
+    two integers, and the last bit of a sum decides to which of them it is rounded.
+    """
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, MappingType
+
+    return Int8DynamicActivationInt8WeightConfig(act_mapping_type=MappingType.ASYMMETRIC)
+
+
+def _int4() -> Any:
+    import torch
+    from torchao.quantization import IntxWeightOnlyConfig, PerGroup
+
+    return IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(_BLOCK))  # type: ignore[attr-defined]
+
+
+_BLOCK = 32
+
+PRECISIONS = {
+    "fp32": Precision(),
+    "fp16": Precision(half=True, rtol=1e-2),
+    "int8": Precision(config=_int8, rtol=1e-2, rounds_activations=True),
+    "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
+    "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
+}
+"""The name of a precision → its record."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from fx_onnx.capture.pytrees import is_cache_part, register
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.pretrained.precision_table import PRECISIONS, Precision
+from fx_onnx.pretrained.layouts import PRECISIONS, Precision
 
 __all__ = ["Converted", "convert", "quantizes"]
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.precision_table import PRECISIONS
+from fx_onnx.pretrained.layouts import PRECISIONS
 from fx_onnx.pretrained.precisions import convert, quantizes
 
 
