@@ -21,9 +21,9 @@ from benchmarks.application_models import Case, case, command_line, inputs_of, o
 from benchmarks.application_sounds import RATIO, music, sound_of, speech
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.pretrained.inputs import processed
-from fx_onnx.pretrained.layouts import LAYOUTS
+from fx_onnx.pretrained.layouts import LAYOUTS, PRECISIONS
 from fx_onnx.pretrained.parts import Part
-from fx_onnx.pretrained.precisions import PRECISIONS, convert
+from fx_onnx.pretrained.precisions import convert
 from fx_onnx.pretrained.source import read_source
 
 NAMES = (

@@ -26,6 +26,7 @@ from fx_onnx.core.findings import collect_findings
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.version import version
+from fx_onnx.pretrained.layouts import choose
 from fx_onnx.targets.known_targets import NAMES, find_target
 
 __all__ = ["ExitCode", "app", "main"]
@@ -237,8 +238,6 @@ def _export_folder(given: dict[str, Any]) -> None:
         ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
             --precision or --adapter is without it.
     """
-    from fx_onnx.pretrained.export_pretrained import export_pretrained
-
     source, output, quiet = given["source"], given["place"], given["quiet"]
     wrong = [name.replace("inputs", "input") for name in _NOT_OF_A_FOLDER if given[name]]
     problem = None
@@ -255,6 +254,9 @@ def _export_folder(given: dict[str, Any]) -> None:
         problem = "--adapter needs NAME=FOLDER."
     if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
+    choose(given["layout"], given["precision"] or "fp32", given["opset"])
+    from fx_onnx.pretrained.export_pretrained import export_pretrained
+
     options: dict[str, Any] = {
         "precision": given["precision"] or "fp32",
         "opset_version": given["opset"],

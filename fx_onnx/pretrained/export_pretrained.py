@@ -13,8 +13,6 @@ from torch import Tensor
 from fx_onnx.core.arguments import (
     check_flag,
     check_mapping,
-    check_names,
-    did_you_mean,
     refuses_unknown_keywords,
     shown,
 )
@@ -27,9 +25,9 @@ from fx_onnx.export import export
 from fx_onnx.pretrained.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
 from fx_onnx.pretrained.files import copy_files, replaced
 from fx_onnx.pretrained.inputs import input_names, parts_of, processed
-from fx_onnx.pretrained.layouts import LAYOUTS, Layout
+from fx_onnx.pretrained.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.pretrained.parts import Part, decoder_of_tokens
-from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
+from fx_onnx.pretrained.precisions import convert, quantizes
 from fx_onnx.pretrained.shared_weights import share_weights
 from fx_onnx.pretrained.source import Source, read_source
 from fx_onnx.program.destination import check_folder
@@ -137,8 +135,7 @@ def export_pretrained(
         check_flag(name, flag)
     check_mapping("adapters", adapters, "folders by the names of adapters")
     _check_tensors(inputs)
-    chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
-    precisions = _checked_precisions(precision, chosen, layout, opset_version)
+    chosen, precisions = choose(layout, precision, opset_version)
     place = Path(output)
     _check_place(source, place, chosen, layout)
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
@@ -162,36 +159,6 @@ def export_pretrained(
         if chosen.write_index is not None:
             chosen.write_index(new, [file.name for file in files])
         return tuple(replace(file, size=_size(new / file.name)) for file in files)
-
-
-def _checked(parameter: str, value: str, known: Collection[str]) -> str:
-    if not isinstance(value, str) or value not in known:
-        hint = did_you_mean(value, known) or "."
-        raise ArgumentError(
-            f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}", id=MessageId.COMMAND_OPTION
-        )
-    return value
-
-
-def _checked_precisions(
-    given: str | Sequence[str], layout: Layout, name: str, opset_version: int | None
-) -> tuple[str, ...]:
-    found = tuple(
-        dict.fromkeys(check_names("precision", [given] if given is None or isinstance(given, str) else given))
-    )
-    for each in found:
-        first = PRECISIONS[_checked("precision", each, layout.suffixes)].opset_version
-        if first is not None and opset_version is not None and opset_version < first:
-            raise ArgumentError(
-                f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
-                id=MessageId.OPSET_VERSION,
-            )
-    if len({layout.suffixes[each] for each in found}) < max(len(found), 1):
-        raise ArgumentError(
-            f"A folder of the layout {name} has one precision, not {len(found)}; write one folder for each.",
-            id=MessageId.COMMAND_OPTION,
-        )
-    return found
 
 
 def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:

@@ -1,19 +1,76 @@
-"""The layouts: the names of files, inputs and outputs in the folder that an application loads.
+"""The layouts: the names of files, inputs and outputs in the folder that an application loads, and its precisions.
 
-A layout is one row of ``LAYOUTS``. All files of the source but its weights are copied as they are.
+A layout is one row of ``LAYOUTS``, a precision one of ``PRECISIONS``; both are read without torch.
+All files of the source but its weights are copied as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fx_onnx.core.arguments import check_names, did_you_mean, shown
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.plugins import Group, Records
 from fx_onnx.pretrained.model_package import write_manifest
-from fx_onnx.pretrained.precisions import PRECISIONS
 
-__all__ = ["LAYOUTS", "Layout"]
+__all__ = ["LAYOUTS", "PRECISIONS", "Layout", "Precision", "choose"]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One precision.
+
+    Attributes:
+        half: whether weights and activations are float16. Inputs and outputs stay float32.
+        config: returns torchao's configuration that quantizes the weights of Linear layers; None if they stay floats.
+        block: the number of weights that share a scale; the rows of a weight are a multiple of it.
+        opset_version: the first opset that has weights of 4 bits and a scale for each block; None if any will do.
+        rtol: the tolerance of ``verify``, because runtimes round at other places than torch; None is the usual one.
+        rounds_activations: whether activations become integers when the model runs. A number between two of them may be
+            rounded either way, and what follows is then rounded otherwise too. So two right results may be as far apart
+            as each is from fp32, and ``verify`` allows twice this distance.
+    """
+
+    half: bool = False
+    config: Callable[[], Any] | None = None
+    block: int = 1
+    opset_version: int | None = None
+    rtol: float | None = None
+    rounds_activations: bool = False
+
+
+def _int8() -> Any:
+    """Returns a scale and a zero point for each row of the activations.
+
+    Without a zero point, torchao divides by the largest magnitude / 127.5. The largest negative number is then between
+    two integers, and the last bit of a sum decides to which of them it is rounded.
+    """
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, MappingType
+
+    return Int8DynamicActivationInt8WeightConfig(act_mapping_type=MappingType.ASYMMETRIC)
+
+
+def _int4() -> Any:
+    import torch
+    from torchao.quantization import IntxWeightOnlyConfig, PerGroup
+
+    return IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(_BLOCK))  # type: ignore[attr-defined]
+
+
+_BLOCK = 32
+
+PRECISIONS = {
+    "fp32": Precision(),
+    "fp16": Precision(half=True, rtol=1e-2),
+    "int8": Precision(config=_int8, rtol=1e-2, rounds_activations=True),
+    "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
+    "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
+}
+"""The name of a precision → its record."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +183,36 @@ LAYOUTS = Records(
     Group("fx_onnx.layouts", "a record of fx_onnx.pretrained.layouts.Layout", lambda each: isinstance(each, Layout)),
 )
 """The name of a layout → its record."""
+
+
+def choose(layout: str, precision: str | Sequence[str], opset_version: int | None) -> tuple[Layout, tuple[str, ...]]:
+    """Returns the layout of this name and the precisions, without importing torch.
+
+    Raises:
+        ArgumentError: there is no such layout, it lacks a precision or has only one, or the opset is too old for one.
+    """
+    chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
+    given = [precision] if precision is None or isinstance(precision, str) else precision
+    found = tuple(dict.fromkeys(check_names("precision", given)))
+    for each in found:
+        first = PRECISIONS[_checked("precision", each, chosen.suffixes)].opset_version
+        if first is not None and opset_version is not None and opset_version < first:
+            raise ArgumentError(
+                f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
+                id=MessageId.OPSET_VERSION,
+            )
+    if len({chosen.suffixes[each] for each in found}) < max(len(found), 1):
+        raise ArgumentError(
+            f"A folder of the layout {layout} has one precision, not {len(found)}; write one folder for each.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return chosen, found
+
+
+def _checked(parameter: str, value: str, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        hint = did_you_mean(value, known) or "."
+        raise ArgumentError(
+            f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}", id=MessageId.COMMAND_OPTION
+        )
+    return value

@@ -293,6 +293,9 @@ def test_a_failure_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("export nowhere:build -o m.onnx", 2),
         ("export hf:nowhere -o m.onnx", 2),
         ("check none.onnx", 2),
+        ("export hf:folder -o out --layout optimun", 2),
+        ("export hf:folder -o out --layout optimum --precision q3", 2),
+        ("export models:build -o out --precision q4", 2),
         ("versions", 0),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import onnxruntime
@@ -10,8 +12,9 @@ import pytest
 import torch
 import transformers
 
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.pretrained.export_pretrained import export_pretrained
-from fx_onnx.pretrained.layouts import LAYOUTS
+from fx_onnx.pretrained.layouts import LAYOUTS, choose
 from fx_onnx.pretrained.parts import one_graph
 from fx_onnx.pretrained.precisions import convert
 
@@ -42,3 +45,14 @@ def test_a_session_with_the_default_options_is_exact_in_4_bits(tmp_path: Path) -
     want = convert(part.module, part.kwargs, "q4").module(**part.kwargs)["last_hidden_state"]
     torch.testing.assert_close(torch.from_numpy(found), want, rtol=1e-4, atol=1e-4)
     assert {(row.target or "").removesuffix("-genai") for row in LAYOUTS.values()} == {"onnxruntime"}
+
+
+def test_the_tables_are_read_without_torch() -> None:
+    text = "import sys; from fx_onnx.pretrained import layouts; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_precision_of_4_bits_needs_an_opset_with_blocks() -> None:
+    assert choose("genai", "q4", 21)[1] == ("q4",)
+    with pytest.raises(ArgumentError, match="The precision q4 needs opset 21 or above, not 20"):
+        choose("genai", ["fp32", "q4"], 20)

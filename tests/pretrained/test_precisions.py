@@ -9,7 +9,8 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.pretrained.precisions import PRECISIONS, convert, quantizes
+from fx_onnx.pretrained.layouts import PRECISIONS
+from fx_onnx.pretrained.precisions import convert, quantizes
 
 
 class Net(nn.Module):
