@@ -341,10 +341,10 @@ class SizeFacts:
     def _small_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
 
-        torch assumes for many operators that a size is neither 0 nor 1, and most of these operators are right for 1
-        too. So all open dims are tried together with size 1 first. It takes a size for positive without a guard, so
-        that each dim is tried with size 0: many models raise an exception early there. What fake tensors leave open is
-        decided by one eager run with all open sizes.
+        torch takes a size for 2 or more without a guard, and most operators are right for 1 too. So all open dims are
+        tried together with size 1, and each dim alone only if the program is another one there. Each dim is tried with
+        size 0, where many models raise an exception early. What fake tensors leave open is decided by one eager run
+        with all open sizes.
         """
         zeros, ones = (self._opened(size, kept) for size in (0, 1))
         if len(ones) > 1 and self._outcome({**self._larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
@@ -375,11 +375,9 @@ class SizeFacts:
         return self._runs.agree_eagerly(*given)
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
-        """Returns the symbols that may be 0 or 1, each with a guard that is false there, if torch recorded one."""
-        few = self.names.keys() & self._larger.keys() if len(self.names) < _MANY else ()
-        found = {
-            symbol: Condition(sympy.true) for symbol in self.names if symbol in few and self._may_be(symbol, size, kept)
-        }
+        """Returns the symbols that may have a size, each with a guard that is false there, if torch recorded one."""
+        tried = [each for each in self.names if each in self._larger] if len(self.names) < _MANY else []
+        found = {symbol: Condition(sympy.true) for symbol in tried if self._may_be(symbol, size, kept)}
         for guard in self._guards:
             if not guard.raises and (size or guard.is_own) and guard.holds(self._larger):
                 for symbol in guard.symbols:
