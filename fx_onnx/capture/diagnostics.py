@@ -136,7 +136,7 @@ _FAILURES = (
     _Failure(r"Data-dependent", MessageId.BRANCH_ON_DATA, "write a branch that depends on values with torch.cond"),
     _Failure(r"data-dependent", MessageId.NUMBER_FROM_DATA, _CONTROL_FLOW),
     _Failure(
-        r"(?<!torch\.)\bSym(Int|Float|Bool)\b",
+        r"^(?!Declaration: ).*(?<!torch\.)\bSym(Int|Float|Bool)\b",  # a declaration has SymInt for each size
         MessageId.FORWARD_FAILED,
         "an argument there follows from a dynamic size, and torch takes plain numbers only: compute it without the "
         "size, or leave the dim out of dynamic_shapes",
