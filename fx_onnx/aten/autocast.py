@@ -29,14 +29,12 @@ _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_depe
 # The calls around an autocast region in a branch or loop, where the region is not a call of a body.
 _ENTER, _EXIT = "_enter_autocast", "_exit_autocast"
 
-# Autocast casts the products in these operators but not all else, so the captured dtypes do not reveal the casts.
 _RECURRENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+# Autocast casts the products in these operators but not all else, so the captured dtypes do not reveal the casts.
 _CAST_INSIDE = frozenset(
     {
-        *(
-            f"aten::linalg_pinv{overload}"
-            for overload in ("", ".atol_rtol_tensor", ".atol_rtol_float", ".rcond_tensor")
-        ),
+        *(f"aten::linalg_pinv{each}" for each in ("", ".atol_rtol_tensor", ".atol_rtol_float", ".rcond_tensor")),
         *(f"aten::{name}.input" for name in _RECURRENCES),
         *(f"aten::{name}_cell" for name in _RECURRENCES),
         *(f"fx_onnx::{name}" for name in _RECURRENCES),  # the operators for packed sequences

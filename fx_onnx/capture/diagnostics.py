@@ -182,7 +182,8 @@ def summarize(error: Exception) -> str:
     failure = _failure(error)
     if failure.meaning:
         return failure.meaning.format(*re.findall(failure.sign, _text(error), re.MULTILINE))
-    return f"{type(error).__name__}: {without_symbols(_essence(str(error)))}"
+    is_own = failure is _OWN_ERROR and "\n" not in str(error)
+    return f"{type(error).__name__}: {without_symbols(str(error).rstrip('. ') if is_own else _essence(str(error)))}"
 
 
 def is_dim_conflict(text: str) -> bool:
