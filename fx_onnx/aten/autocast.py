@@ -29,15 +29,17 @@ _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_depe
 # The calls around an autocast region in a branch or loop, where the region is not a call of a body.
 _ENTER, _EXIT = "_enter_autocast", "_exit_autocast"
 
+_RECURRENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
 # Autocast casts the products in these operators but not all else, so the captured dtypes do not reveal the casts.
 _CAST_INSIDE = frozenset(
     {
-        aten.linalg_pinv.default, aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float,
-        aten.linalg_pinv.rcond_tensor,
-        aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input,
-        aten.lstm_cell.default, aten.gru_cell.default, aten.rnn_tanh_cell.default, aten.rnn_relu_cell.default,
+        *(f"aten::linalg_pinv{each}" for each in ("", ".atol_rtol_tensor", ".atol_rtol_float", ".rcond_tensor")),
+        *(f"aten::{name}.input" for name in _RECURRENCES),
+        *(f"aten::{name}_cell" for name in _RECURRENCES),
+        *(f"fx_onnx::{name}" for name in _RECURRENCES),  # the operators for packed sequences
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class _CastInserter:
         floats = any(setting.casts(argument.meta.get("val")) for argument in node.all_input_nodes)
         if not floats or target._schema.is_mutable or _DATA_DEPENDENT.intersection(target.tags):
             return self._copy(node, {})  # autocast does not cast these
-        if node.target in _CAST_INSIDE:
+        if target.name() in _CAST_INSIDE:
             raise TranslationError(
                 f"{node.target} in an autocast region casts inside the operator; call it outside of the region."
             )
@@ -170,15 +172,22 @@ def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
     """Returns the dtype to which autocast casts the arguments of a call; None if it does not cast them."""
     wanted = _dtypes(node.meta.get("val"))
     values: list[Any] = [argument.meta.get("val") for argument in node.all_input_nodes]
-    mixed = len({value.dtype for value in values if setting.casts(value) and value.dim()}) > 1
+    floats = [value for value in values if setting.casts(value)]
+    mixed = len({value.dtype for value in floats if value.dim()}) > 1
     # Fake kernels such as that of linear accept two dtypes, which the real ones refuse. So no cast is the last choice
     # for two dtypes. It is the first one otherwise, because a 0-d tensor keeps its precision beside another tensor.
+    runs = False
     for dtype in (setting.dtype, torch.float32, None) if mixed else (None, setting.dtype, torch.float32):
         try:
-            if _dtypes(_result(node, dtype, setting)) == wanted:
-                return dtype
+            found = _dtypes(_result(node, dtype, setting))
         except (RuntimeError, TypeError, ValueError):  # the operator refuses the arguments, of two dtypes for example
             continue
+        if found == wanted:
+            return dtype
+        runs = True
+    # An operator that reads its arguments, as tensor_split reads its indices, runs on no fake tensors.
+    if not runs and {value.dtype for value in floats} == set(wanted):
+        return None
     raise TranslationError(
         f"The casts that autocast makes for {node.target} cannot be inferred from the dtypes of its results. Call it "
         f"outside of the autocast region."

@@ -136,7 +136,7 @@ _FAILURES = (
     _Failure(r"Data-dependent", MessageId.BRANCH_ON_DATA, "write a branch that depends on values with torch.cond"),
     _Failure(r"data-dependent", MessageId.NUMBER_FROM_DATA, _CONTROL_FLOW),
     _Failure(
-        r"(?<!torch\.)\bSym(Int|Float|Bool)\b",
+        r"^(?!Declaration: ).*(?<!torch\.)\bSym(Int|Float|Bool)\b",  # a declaration has SymInt for each size
         MessageId.FORWARD_FAILED,
         "an argument there follows from a dynamic size, and torch takes plain numbers only: compute it without the "
         "size, or leave the dim out of dynamic_shapes",
@@ -182,7 +182,8 @@ def summarize(error: Exception) -> str:
     failure = _failure(error)
     if failure.meaning:
         return failure.meaning.format(*re.findall(failure.sign, _text(error), re.MULTILINE))
-    return f"{type(error).__name__}: {without_symbols(_essence(str(error)))}"
+    is_own = failure is _OWN_ERROR and "\n" not in str(error)
+    return f"{type(error).__name__}: {without_symbols(str(error).rstrip('. ') if is_own else _essence(str(error)))}"
 
 
 def is_dim_conflict(text: str) -> bool:

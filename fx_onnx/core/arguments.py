@@ -23,6 +23,7 @@ __all__ = [
     "check_name",
     "check_names",
     "check_path",
+    "check_tolerance",
     "did_you_mean",
     "is_dim_word",
     "refuses_unknown_keywords",
@@ -103,6 +104,16 @@ def check_flag(parameter: str, value: Any, *, optional: bool = False, other: str
         return
     *first, last = ["True", "False", *(["None"] if optional else []), *([other] if other else [])]
     raise ArgumentError(f"{parameter} must be {', '.join(first)} or {last}, not {shown(value)}.")
+
+
+def check_tolerance(parameter: str, value: Any) -> None:
+    """Checks that a value is a number that is not negative.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if not (isinstance(value, (int, float)) and value >= 0):
+        raise ArgumentError(f"{parameter} must be a number that is not negative, not {shown(value)}.")
 
 
 def check_mapping(parameter: str, value: Any, content: str, *, optional: bool = True) -> None:

@@ -65,6 +65,20 @@ class OperatorSchema(NamedTuple):
             return self.inputs[-1]
         raise TypeError(f"ONNX {self.name} takes {len(self.inputs)} inputs at most")
 
+    def check_node(self, node: Node) -> None:
+        """Checks the numbers of inputs and outputs of a node.
+
+        Raises:
+            TypeError: a required input is absent, or there are more inputs or outputs than the operator has.
+        """
+        for place, parameter in enumerate(self.inputs):
+            if parameter.required and (place >= len(node.inputs) or node.inputs[place] is None):
+                raise TypeError(f"ONNX {self.name} needs the input {parameter.name!r}")
+        if node.inputs:
+            self.input(len(node.inputs) - 1)
+        if len(node.outputs) > len(self.outputs) and not self.outputs[-1].variadic:
+            raise TypeError(f"ONNX {self.name} has {len(self.outputs)} outputs at most, not {len(node.outputs)}")
+
 
 @functools.cache
 def tensor_type(text: str) -> DataType | None:

@@ -131,7 +131,7 @@ class ExportOptions:
                 )
             if not isinstance(version, int) or isinstance(version, bool) or version < 1:
                 raise ArgumentError(
-                    f"The version of {domain!r} in custom_opsets must be a number, not {shown(version)}.",
+                    f"The version of {domain!r} in custom_opsets must be a number from 1 on, not {shown(version)}.",
                     id=MessageId.CUSTOM_OPSETS,
                 )
 

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 from torch.export import ExportedProgram
 
-from fx_onnx.core.arguments import check_flag, check_name, refuses_unknown_keywords, shown
+from fx_onnx.core.arguments import check_flag, check_name, check_tolerance, refuses_unknown_keywords, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
@@ -101,8 +101,8 @@ def verify(
         raise ArgumentError(f"verify() needs an ONNXProgram, not {shown(program)}.")
     args, kwargs = call_arguments(args, kwargs)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
-            raise ArgumentError(f"{name} must be a number that is not negative, not {shown(tolerance)}.")
+        if tolerance is not None:
+            check_tolerance(name, tolerance)
     if module is not None and not callable(module):
         raise ArgumentError(f"module must be a module or a function, not {shown(module)}.")
     if provider is not None:

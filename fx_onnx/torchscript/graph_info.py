@@ -31,7 +31,7 @@ from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verification.model_parts import attributes_of, executed
 from fx_onnx.program.verification.reference_runs import lifted_arguments
-from fx_onnx.torchscript.module_verification import VerificationOptions, check_outputs
+from fx_onnx.torchscript.module_verification import VerificationOptions, check_outputs, checked_options
 from fx_onnx.torchscript.utils import select_model_mode_for_export
 from fx_onnx.translation.symbolic_registry import registered
 
@@ -160,7 +160,7 @@ class GraphInfo:
         A part without inputs is a constant, and a part whose results nobody uses computes nothing; both agree.
         """
         self.clear()
-        options = options or VerificationOptions()
+        options = checked_options(options)
         if not self.input_args or not self.graph.output_node().args[0]:
             return
         try:

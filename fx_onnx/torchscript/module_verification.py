@@ -14,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import check_tolerance, shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning, no_effect
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.messages import MessageId
@@ -27,8 +27,17 @@ from fx_onnx.program.verification.diagnosis import Diagnosis
 from fx_onnx.program.verification.model_parts import executed
 from fx_onnx.program.verification.reference_runs import Pair, Sides, lifted_arguments
 from fx_onnx.program.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair, distances, largest
+from fx_onnx.torchscript.utils import select_model_mode_for_export
 
-__all__ = ["OnnxBackend", "VerificationInfo", "VerificationOptions", "check_outputs", "verify", "verify_onnx_program"]
+__all__ = [
+    "OnnxBackend",
+    "VerificationInfo",
+    "VerificationOptions",
+    "check_outputs",
+    "checked_options",
+    "verify",
+    "verify_onnx_program",
+]
 
 
 class OnnxBackend(enum.Enum):
@@ -55,7 +64,8 @@ class VerificationOptions:
         acceptable_error_percentage: the fraction of the elements that may differ; such a difference is a warning.
 
     Raises:
-        ArgumentError: ``acceptable_error_percentage`` is not between 0 and 1.
+        ArgumentError: ``backend`` is not an OnnxBackend, a tolerance is not a number from 0 on, or
+            ``acceptable_error_percentage`` is not between 0 and 1.
     """
 
     flatten: bool = True
@@ -69,9 +79,25 @@ class VerificationOptions:
     acceptable_error_percentage: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.backend, OnnxBackend):
+            choices = ", ".join(map(str, OnnxBackend))
+            raise ArgumentError(f"backend must be one of {choices}, not {shown(self.backend)}.")
+        check_tolerance("rtol", self.rtol)
+        check_tolerance("atol", self.atol)
         part = self.acceptable_error_percentage
-        if part is not None and not 0 <= part <= 1:
+        if part is not None and not (isinstance(part, (int, float)) and 0 <= part <= 1):
             raise ArgumentError(f"acceptable_error_percentage must be a number from 0 to 1, not {shown(part)}.")
+
+
+def checked_options(options: VerificationOptions | None) -> VerificationOptions:
+    """Returns the options, or the default ones for None.
+
+    Raises:
+        ArgumentError: they are of another class.
+    """
+    if options is not None and not isinstance(options, VerificationOptions):
+        raise ArgumentError(f"options must be VerificationOptions, not {shown(options)}.")
+    return options or VerificationOptions()
 
 
 def verify(
@@ -114,20 +140,20 @@ def verify(
         AssertionError: the results differ; the message names the first value that differs.
         ArgumentError: an argument is not valid, or this ONNX Runtime does not have the backend.
     """
-    options = options or VerificationOptions()
+    options = checked_options(options)
     _log_without_effect(fixed_batch_size, use_external_data, keep_initializers_as_inputs, options)
     args, kwargs = call_arguments(input_args, input_kwargs)
     module = copy.deepcopy(model)
-    module.train(training == TrainingMode.TRAINING or (training == TrainingMode.PRESERVE and model.training))
     program = export(
         model, args, kwargs=kwargs, input_names=input_names, output_names=output_names, dynamic_axes=dynamic_axes,
         opset_version=opset_version, verbose=verbose, training=training, do_constant_folding=do_constant_folding,
     )  # fmt: skip
     if not options.ignore_none and _returns_none(program):
         raise AssertionError("The module returns None, which the ONNX program cannot return.")
-    for given in (args, *(additional_test_inputs or ())):
-        positional, named = call_arguments(given, kwargs if given is args else None)
-        check_outputs(program, module, positional, named, options, finds_cause=True)
+    with select_model_mode_for_export(module, training):
+        for given in (args, *(additional_test_inputs or ())):
+            positional, named = call_arguments(given, kwargs if given is args else None)
+            check_outputs(program, module, positional, named, options, finds_cause=True)
 
 
 def _returns_none(program: ONNXProgram) -> bool:
@@ -282,6 +308,8 @@ def verify_onnx_program(
     Raises:
         ArgumentError: the program has no ExportedProgram or no example arguments, or the arguments do not fit.
     """
+    if not isinstance(onnx_program, ONNXProgram):
+        raise ArgumentError(f"verify_onnx_program() needs an ONNXProgram, not {shown(onnx_program)}.")
     exported = onnx_program.exported_program
     if exported is None:
         raise ArgumentError("The program has no exported_program to compare with.", id=MessageId.NOTHING_TO_COMPARE)

@@ -13,7 +13,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError, TranslationError
+from fx_onnx.core.arguments import shown
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, TranslationError
 from fx_onnx.core.symbolic_sizes import SymbolicNumber
 from fx_onnx.translation.jit_scalar_type import JitScalarType
 from fx_onnx.translation.symbolic_graph import GraphContext, SymbolicNode, SymbolicValue
@@ -91,8 +92,13 @@ def parse_args(*arg_descriptors: str) -> Callable[[Symbolic], Symbolic]:
             number, a bool or a string; ``is`` and ``fs`` to a list; ``t`` to a tensor; ``none`` ignores it.
 
     Raises:
+        ArgumentError: there is no such descriptor.
         TranslationError: (from the decorated function) an argument that must be a constant depends on the inputs.
     """
+    known = ("v", "t", "none", "is", "fs", *_CONVERSIONS)
+    for descriptor in arg_descriptors:
+        if descriptor not in known:
+            raise ArgumentError(f"parse_args takes the descriptors {', '.join(known)}, not {shown(descriptor)}.")
 
     def decorate(function: Symbolic) -> Symbolic:
         names = list(inspect.signature(function).parameters)[1:]

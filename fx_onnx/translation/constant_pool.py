@@ -11,6 +11,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.small_constants import ConstantKey
 from fx_onnx.translation.known_sizes import record_sizes
 
@@ -44,7 +45,7 @@ class ConstantPool:
             dtype: None gives INT64 for ints, FLOAT for floats, BOOL for bools and an array's own dtype.
 
         Raises:
-            TypeError: a float with a fraction cannot have an integer dtype.
+            TypeError: a float with a fraction cannot have an integer dtype, or the argument is no number.
         """
         if dtype is None:
             dtype = DataType.from_numpy(number.dtype) if isinstance(number, np.ndarray) else _default_dtype(number)
@@ -64,7 +65,9 @@ class ConstantPool:
 
 
 def _default_dtype(value: Any) -> DataType:
-    """Returns the default dtype of a number or of the first number in nested lists."""
+    """Returns the default dtype of a number or of the first number in nested lists; raises TypeError for others."""
     while isinstance(value, (list, tuple)):
         value = value[0] if value else 0
-    return _NUMBER_DTYPES[type(value)]
+    if (dtype := _NUMBER_DTYPES.get(type(value))) is None:
+        raise TypeError(f"an input of a node is a value or a number, not {shown(value)}")
+    return dtype

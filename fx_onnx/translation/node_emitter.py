@@ -211,6 +211,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
         schema = operator_schema(node.op_type, self.opset)
         if schema is None:
             return
+        schema.check_node(node)
         inputs = [None if x is None else x.dtype for x in node.inputs]
         check_equal_dtypes(schema, inputs)
         found = infer_output_dtypes(schema, inputs, node.attributes, len(node.outputs))

@@ -19,6 +19,7 @@ from onnx_ir.tensor_adapters import TorchTensor
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.core import dtypes, metadata
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.weights import as_torch
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.jit_scalar_type import JitScalarType
@@ -68,8 +69,11 @@ class GraphContext:
 
         Raises:
             NotImplementedError: the operator belongs to TorchScript.
+            TypeError: ``opname`` is not a string, or the operator has no such input, output or attribute.
             ValueError: the name of an attribute does not end in a type.
         """
+        if not isinstance(opname, str):
+            raise TypeError(f"the first argument of g.op is the name of an operator, not {shown(opname)}")
         domain, _, op_type = opname.rpartition("::")
         if domain in ("aten", "prim", "quantized"):
             raise NotImplementedError(f"symbolic calls {opname}, an operator of TorchScript, which ONNX does not have")

@@ -166,12 +166,13 @@ class Walker:
             tuple(meta) if isinstance(meta, (list, tuple)) else (meta,),
         )
         args, kwargs = map_aggregate(node.args, self._value), map_aggregate(dict(node.kwargs), self._value)
-        last = self.op.graph[-1] if entry.is_custom and len(self.op.graph) else None
+        is_stated = entry.is_custom or getattr(node.target, "namespace", "") == "onnx_symbolic"
+        last = self.op.graph[-1] if is_stated and len(self.op.graph) else None
         try:
             with refuse_guards(fake_mode(node.graph), node, "translated") if entry.is_custom else nullcontext():
                 result = entry.function(self.op, *args, **kwargs)
-            if entry.is_custom:
-                self._check_custom(node, result, last)
+            if is_stated:
+                self._check_stated(node, result, last)
             self._bind(node, result)
         except OnnxExporterError:
             raise
@@ -184,8 +185,11 @@ class Walker:
             by = f" by {function_place(entry.function)}" if entry.is_custom else ""
             raise TranslationError(f"The translation of {describe(node)}{by} failed: {first_line(error)}") from error
 
-    def _check_custom(self, node: Node, result: Any, last: ir.Node | None) -> None:
-        """Compares the results of a user's translation with what ONNX infers from the nodes after ``last``."""
+    def _check_stated(self, node: Node, result: Any, last: ir.Node | None) -> None:
+        """Compares results that the user states with what ONNX infers from the nodes after ``last``.
+
+        The user states them by a translation, or as the shapes and dtypes of ``torch.onnx.ops.symbolic``.
+        """
         results = result if isinstance(result, (list, tuple)) else (result,)
         fakes = [fake for fake in self.op.out if fake is not None]
         values = [value for value in results if isinstance(value, Value)]
@@ -193,7 +197,7 @@ class Walker:
         found = inferred_types(new, values, self.op.functions, self.op.root_graph.opset_imports)
         for value, fake in zip(results, fakes, strict=False):
             if value in found and isinstance(fake, torch.Tensor):
-                self._compare(node, *found[value], fake, dtypes.onnx_dtype(fake.dtype))
+                self._compare(node, *found[value], fake, _dtype_of_result(value, fake))
 
     def _compare(
         self, node: Node, dtype: DataType | None, sizes: Sequence[Any] | None, fake: torch.Tensor, expected: DataType
@@ -263,8 +267,7 @@ class Walker:
             value.type, value.shape = ir.TensorType(symbolic_sizes.number_dtype(fake)), ir.Shape([])
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
-        declared = value.meta.get(metadata.DECLARED_DTYPE)
-        dtype, producer = declared or dtypes.onnx_dtype(fake.dtype), value.producer()
+        dtype, producer = _dtype_of_result(value, fake), value.producer()
         if producer is None or not producer.domain:  # an operator of another domain may have any dtype
             self._known(dtype, node.name)
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
@@ -436,6 +439,12 @@ def _state(walker: Walker, target: str) -> Value:
         return known
     exported = walker.program.exported_program
     return walker.initializer(target, {**exported.constants, **exported.state_dict}[target])
+
+
+def _dtype_of_result(value: Value, fake: torch.Tensor) -> DataType:
+    """Returns the dtype that a result has in the model: the declared one, which torch may not have, or the fake's."""
+    declared: DataType | None = value.meta.get(metadata.DECLARED_DTYPE)
+    return declared or dtypes.onnx_dtype(fake.dtype)
 
 
 def _type_text(dtype: DataType, sizes: Sequence[Any]) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions, kept_functions
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.plugins import Group, Plugin
@@ -329,7 +330,7 @@ def _checked_results(result: Any, out: Sequence[Any], name: str) -> Any:
         raise TypeError(f"{name} returned {len(results)} results, but the operator has {len(expected)}")
     for value, fake in zip(results, expected, strict=False):
         if isinstance(fake, torch.Tensor) and not isinstance(value, ir.Value):
-            raise TypeError(f"{name} returned {value!r} instead of an ONNX value")
+            raise TypeError(f"{name} returned {shown(value)} instead of an ONNX value")
     return results[0] if len(results) == 1 else results
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import fx_onnx
 from fx_onnx.aten.aten_program import AtenProgram
@@ -141,12 +142,17 @@ def selects_by_mask(net: Net, x: Tensor) -> object:
         return y, net.linear(x)[x[:, 0] > 0.5], x.nonzero()
 
 
+def splits_at_indices(net: Net, x: Tensor) -> object:
+    with torch.autocast("cpu", dtype=BF16):
+        return *net.linear(x).tensor_split(torch.tensor([1, 2]), -1), *x.tensor_split(torch.tensor(2), -1)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         bfloat16, float16, switched_off_within, switched_on_within, another_dtype_within, without_gradients_within,
         promotes_to_the_widest_dtype, to_float32, mixed, an_input_in_the_dtype_of_autocast, convolution, composed,
-        in_a_branch, region_in_a_branch, writes, selects_by_mask,
+        in_a_branch, region_in_a_branch, writes, selects_by_mask, splits_at_indices,
     ],
 )  # fmt: skip
 def test_regions(function: Callable[[Net, Tensor], object]) -> None:
@@ -188,16 +194,17 @@ def test_autocast_around_the_export() -> None:
 @pytest.mark.parametrize(
     ("function", "operator"),
     [
-        (lambda net, x: net.gru(x)[0], "gru.input"),
-        (lambda net, x: net.cell(x)[0], "lstm_cell.default"),
-        (lambda net, x: torch.linalg.pinv(x), "linalg_pinv.atol_rtol_tensor"),
+        (lambda net, x: net.gru(x)[0], "aten.gru.input"),
+        (lambda net, x: net.cell(x)[0], "aten.lstm_cell.default"),
+        (lambda net, x: net.gru(pack_padded_sequence(x[:, None], torch.tensor([2])))[0].data, "fx_onnx.gru.default"),
+        (lambda net, x: torch.linalg.pinv(x), "aten.linalg_pinv.atol_rtol_tensor"),
     ],
-    ids=["gru", "cell", "pinv"],
+    ids=["gru", "cell", "packed", "pinv"],
 )
 def test_an_operator_with_casts_inside_is_refused(function: Callable[[Net, Tensor], Tensor], operator: str) -> None:
     def recurrent(net: Net, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=BF16):
             return function(net, x)
 
-    with pytest.raises(TranslationError, match=f"aten.{operator} in an autocast region casts inside the operator"):
+    with pytest.raises(TranslationError, match=f"{operator} in an autocast region casts inside the operator"):
         fx_onnx.export(Net(recurrent), (torch.randn(3, 4),), verbose=False)

@@ -190,6 +190,18 @@ def test_an_argument_that_follows_from_a_size(argument: str) -> None:
     assert "without exporting" not in message
 
 
+def test_the_declaration_of_an_operator_is_no_sign_of_a_size() -> None:
+    """aten::view declares SymInts; here, the argument is a list of strings."""
+    with pytest.raises(CaptureError, match=r"instead found type 'list'.*; check that the model runs on these"):
+        fx_onnx.export(Function(lambda x: torch.ops.aten.view(x, ["a"])).eval(), (torch.rand(3, 4),))
+
+
+def test_an_error_of_the_forward_is_shown_whole() -> None:
+    sentence = r"Given input size: \(1x4x4\)\. Calculated output size: \(1x0x0\)\. Output size is too small \("
+    with pytest.raises(CaptureError, match=sentence):
+        fx_onnx.export(Function(lambda x: torch.nn.functional.max_pool2d(x, 8)).eval(), (torch.rand(1, 4, 4),))
+
+
 def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:
     """Without the patch, torch prints the graph of each failed attempt."""
     with pytest.raises(CaptureError):

@@ -227,6 +227,7 @@ def test_an_operator_of_another_domain_has_any_dtype() -> None:
         ("Cast", {"dtype": 22, "attrs": {"to": 22}}, "is int4, which ONNX has from opset 21 on"),
         ("Nothing", {}, "has no operator Nothing"),
         ("Relu", {"attrs": {"alpha": 1.0}}, "Relu of opset 20 has no attribute 'alpha'"),
+        ("Relu", {"shape": [3]}, r"returns float\[2, 3\] where the operator returns float\[3\]"),
         ("GridSample", {"version": 16}, "GridSample of opset 16 means something else in opset 20"),
         ("Relu", {"dtype": torch.int64}, "returns float.* where the operator returns int64"),
     ],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.torchscript.module_verification import OnnxBackend, VerificationOptions, verify
+from fx_onnx.torchscript.module_verification import OnnxBackend, VerificationOptions, verify, verify_onnx_program
 
 X = torch.randn(2, 3)
 
@@ -91,6 +91,25 @@ def test_what_has_no_effect_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     }  # fmt: skip
 
 
-def test_a_part_is_between_0_and_1() -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match="acceptable_error_percentage must be a number from 0 to 1, not 5"):
-        VerificationOptions(acceptable_error_percentage=5)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: VerificationOptions(acceptable_error_percentage=5), "must be a number from 0 to 1, not 5"),
+        (lambda: VerificationOptions(rtol="a"), "rtol must be a number that is not negative, not 'a'"),
+        (lambda: VerificationOptions(backend="cpu"), "backend must be one of OnnxBackend.REFERENCE, .*, not 'cpu'"),
+        (lambda: verify(nn.ReLU(), X, options=3), "options must be VerificationOptions, not 3"),
+        (lambda: verify(3, X), "model must be a torch.nn.Module or an ExportedProgram, not int"),
+        (lambda: verify_onnx_program(3), r"verify_onnx_program\(\) needs an ONNXProgram, not 3"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(call: Any, message: str) -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("training", [fx_onnx.TrainingMode.PRESERVE, torch.onnx.TrainingMode.TRAINING])
+def test_the_module_runs_in_the_mode_of_the_export(training: Any) -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4)).train()
+    module[1].eval()  # a frozen layer, whose statistics stay
+    verify(module, X, training=training)
+    assert [layer.training for layer in module] == [True, False, True]

@@ -149,6 +149,8 @@ def test_parse_args_refuses_what_is_not_constant() -> None:
         parse_args("is")(named)(g, [x.type().sizes()[0], 1])  # type: ignore[index]
     with pytest.raises(TypeError, match="named got 2 arguments for 1 descriptors"):
         parse_args("i")(named)(g, 1, 2)
+    with pytest.raises(fx_onnx.ArgumentError, match=r"parse_args takes the descriptors v, t, none, .*, not 'q'"):
+        parse_args("v", "q")
 
 
 def test_facts_about_values() -> None:

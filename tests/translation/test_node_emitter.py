@@ -86,6 +86,10 @@ def test_attributes() -> None:
         (lambda op, x: op.Concat(x), "Concat needs the attribute 'axis'"),
         (lambda op, x: op.Cast(x), "Cast needs the attribute 'to'"),
         (lambda op, x: op.Relu(x, x), "takes 1 inputs at most"),
+        (lambda op, x: op.Relu(), "Relu needs the input 'X'"),
+        (lambda op, x: op.Gemm(x, None, x), "Gemm needs the input 'B'"),
+        (lambda op, x: op.Relu(x, outputs=2), "Relu has 1 outputs at most, not 2"),
+        (lambda op, x: op.Relu("x"), "an input of a node is a value or a number, not 'x'"),
     ],
 )
 def test_refused_at_emission(emit, message: str) -> None:

@@ -45,7 +45,10 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]
     guards = [guard for guard in guards if guard not in needed and not is_identity(guard)]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
-        raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
+        raise TranslationError(
+            f"{describe(node)} can only be {verb} where {' and '.join(refused)}, because a dynamic size becomes a "
+            "number; make the dim static, or compute with the size itself."
+        )
     relations += [each for each in guards if is_precondition(each) and not _are_two_symbols(each)]
     relations += needed
 
