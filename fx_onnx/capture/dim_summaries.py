@@ -62,6 +62,8 @@ def _sizes(dim: Any, facts: SizeFacts, conditions: Iterable[SizeCondition]) -> t
         else:
             largest = int(found[2]) - (found[1] == "<")
             limits = (limits[0], largest if limits[1] is None else min(limits[1], largest))
+    if limits[0] == 2 and any(each == "even" or each.startswith("a multiple") for each in others):
+        limits = (0, limits[1])  # a multiple is not 1
     words = sizes_in_words(*limits)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
     places = dict.fromkeys(each.place[1:-1] for each in own if each.place)

@@ -58,6 +58,7 @@ _SIZES: tuple[tuple[int, ...], ...] = (
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
+_RAISES = "raises an exception for other sizes"
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
 _OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
@@ -116,7 +117,14 @@ class SizeFacts:
         """Returns the conditions over the names of the dims."""
         names = [tuple(self.names[symbol] for symbol in each.symbols) for each in self.conditions]
         return [
-            SizeCondition(self.text(each), each.kind, dims, each.cause, each.place, each.test)
+            SizeCondition(
+                self.text(each),
+                each.kind,
+                dims,
+                each.cause if each.kind == "finding" else _RAISES,
+                each.place,
+                each.test,
+            )
             for each, dims in zip(self.conditions, names, strict=True)
         ]
 
@@ -279,7 +287,11 @@ class SizeFacts:
         yield replace(condition, kind="bound")
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields the sizes to try: the closest ones to the example, the smallest ones, and others."""
+        """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
+
+        The other dims have sizes that pass what torch checks, if there are such sizes: an exception then has no other
+        cause.
+        """
 
         def distance(point: Sizes) -> float:
             return sum(abs(size - self._larger[symbol]) for symbol, size in point.items())
@@ -287,10 +299,11 @@ class SizeFacts:
         near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
         smallest = min(near, key=lambda point: sum(point.values()), default={})
         chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1], smallest]
+        checks = [each for each in self._guards if each.raises]
         for point in chosen:
-            whole = next((each for each in self._completed(point, kept) if all(c.holds(each) for c in kept)), None)
-            if whole is not None:
-                yield whole
+            found = [each for each in self._completed(point, [*kept, *checks]) if all(c.holds(each) for c in kept)]
+            if found:
+                yield next((each for each in found if all(c.holds(each) for c in checks)), found[0])
 
     def _completed(self, point: Sizes, kept: Sequence[Condition]) -> Iterator[Sizes]:
         """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""
@@ -390,8 +403,9 @@ class SizeFacts:
         sizes = {**self._larger, symbol: size}
         questions = questions_of(self._shape_env)
         for question in sorted(questions, key=lambda each: not questions[each].is_own):
+            asked = Condition(question)
             is_condition = isinstance(question, Boolean) and symbol in question.free_symbols <= sizes.keys()
-            if is_condition and question.xreplace(self._larger) != question.xreplace(sizes):
+            if is_condition and asked.holds(self._larger) != asked.holds(sizes):
                 return questions[question].line
         return ""
 

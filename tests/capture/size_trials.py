@@ -44,12 +44,14 @@ class Family:
         rows: functions of the inputs, then of their sizes.
         shapes: the shape of each input; a dynamic size is a name.
         example: the sizes of the example.
+        smallest: the smallest size to try.
     """
 
     name: str
     rows: Sequence[Row | Callable[..., Any]]
     shapes: tuple[tuple[str | int, ...], ...] = (("n", 4),)
     example: tuple[int, ...] = (9,)
+    smallest: int = 1
 
     def __iter__(self) -> Iterator[Row]:
         for each in self.rows:
@@ -175,10 +177,11 @@ def _difference(got: list[Tensor], want: list[Tensor]) -> str:
 
 def sizes_of(family: Family, example: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Returns the example and the sizes to try; of two dims those that are near to each other."""
+    sizes = [size for size in SIZES if size >= family.smallest]
     if len(family.names) == 1:
-        return list(dict.fromkeys([example, *((n,) for n in SIZES)]))
-    pairs = [(n, m) for n in SIZES for m in (n - 1, n, n + 1, n + 3, 2 * n, 4, example[1]) if m >= 1]
-    return list(dict.fromkeys([example, *pairs, *((example[0], m) for m in SIZES)]))
+        return list(dict.fromkeys([example, *((n,) for n in sizes)]))
+    pairs = [(n, m) for n in sizes for m in (n - 1, n, n + 1, n + 3, 2 * n, 4, example[1]) if m >= family.smallest]
+    return list(dict.fromkeys([example, *pairs, *((example[0], m) for m in sizes)]))
 
 
 def examine(family: Family, row: Row) -> Outcome:

@@ -43,6 +43,8 @@ ROWS = Dim("rows", min=4, max=512)
         (lambda x: x if (x.shape[0] - 3) % 2 == 1 else -x, ({0: "rows", 1: "width"},), ["rows: even, ", "width: any"]),
         (lambda x: x[:, : x.shape[1] - 1].view(6, -1, 3), ({1: "width"},), ["width: where width % 3 == 1, "]),
         (lambda x: x.unfold(0, 2, 1), ({0: "rows", 1: "width"},), ["rows: 2 or more, ", "width: any"]),
+        (lambda x: x.reshape(x.shape[0], 2, -1), ({0: "rows", 1: "width"},), ["rows: any", "width: even, "]),
+        (lambda x: sum(x.split(x.shape[1] // 2, 1)), ({0: "rows", 1: "width"},), ["rows: any", "width: even, "]),
         (lambda x: F.instance_norm(x[None]), ({0: "rows", 1: "width"},), ["rows: any", "width: 2 or more, "]),
         (
             lambda x: F.embedding(torch.arange(x.shape[0] - 3, x.shape[0]), torch.ones(9, 2)),
@@ -58,6 +60,16 @@ def test_sizes_in_words(function: Callable[[Tensor], Tensor], shapes: object, ex
     assert len(found) == len(expected)
     for text, start in zip(found, expected, strict=True):
         assert text.startswith(f"{start}/") if start.endswith(", ") else text == start
+
+
+def test_an_exception_has_one_cause() -> None:
+    """Five columns leave one, which fails for two rows, but not for four: the number of elements is the bound."""
+    module = Function(lambda x: x[:, 2:-2].reshape(-1, 4)).eval()
+    shapes = ({0: "rows", 1: "width"},)
+    dims = capture(parse_request(module, (torch.ones(2, 16),), dynamic_shapes=shapes)).dims
+    (condition,) = dims.conditions
+    assert (condition.kind, condition.cause) == ("bound", "raises an exception for other sizes")
+    assert [condition.holds({"rows": rows, "width": 5}) for rows in (2, 4, 8)] == [False, True, True]
 
 
 @pytest.mark.filterwarnings("ignore::fx_onnx.OnnxExporterWarning")

@@ -12,7 +12,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y, plain = x + 1, x.detach()
         node = trace_private.recorded_node(y)
-        self.found = (trace_private.is_traced(y), node is not None and str(node.target))
+        self.found = (trace_private.is_recorded(y), node is not None and str(node.target))
         with trace_private.undispatched():
             torch.Tensor.data.__set__(plain, y.detach())  # type: ignore[attr-defined]
         trace_private.share_trace(y, plain, again=True)
@@ -30,4 +30,4 @@ def test_a_trace_is_read_and_shared() -> None:
 
 
 def test_without_a_trace_nothing_is_recorded() -> None:
-    assert not trace_private.is_traced(torch.ones(2)) and trace_private.recorded_node(torch.ones(2)) is None
+    assert not trace_private.is_recorded(torch.ones(2)) and trace_private.recorded_node(torch.ones(2)) is None
