@@ -301,9 +301,11 @@ class SizeFacts:
         chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1], smallest]
         checks = [each for each in self._guards if each.raises]
         for point in chosen:
-            found = [each for each in self._completed(point, [*kept, *checks]) if all(c.holds(each) for c in kept)]
-            if found:
-                yield next((each for each in found if all(c.holds(each) for c in checks)), found[0])
+            found = (each for each in self._completed(point, [*kept, *checks]) if all(c.holds(each) for c in kept))
+            first = next(found, None)
+            if first is not None:
+                passing = (each for each in itertools.chain([first], found) if all(c.holds(each) for c in checks))
+                yield next(passing, first)
 
     def _completed(self, point: Sizes, kept: Sequence[Condition]) -> Iterator[Sizes]:
         """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""

@@ -23,7 +23,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
-from fx_onnx.core.source_lines import is_internal, line_text
+from fx_onnx.core.source_lines import is_internal, line_text, user_frame
 from fx_onnx.core.torch_private import GuardOnDataDependentSymNode, unset_fake_temporarily
 
 __all__ = [
@@ -262,13 +262,7 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
     """
 
     def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
-        questions = vars(shape_env).setdefault("questions", {})
-        known = questions.get(number.expr)
-        if known is None or not known.is_own:
-            frame = _asking_frame(sys._getframe(1))
-            is_own = frame is not None and not is_internal(frame.f_code.co_filename)
-            if is_own or known is None:
-                questions[number.expr] = Question(_user_line(frame), is_own)
+        _keep_question(shape_env, number.expr, sys._getframe(1))
         try:
             return evaluate(shape_env, number, *args, **kwargs)
         except GuardOnDataDependentSymNode as error:
@@ -295,10 +289,17 @@ class Question(NamedTuple):
     is_own: bool
 
 
-def _user_line(frame: Any) -> str:
-    while frame is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    return "" if frame is None else line_text(frame.f_code.co_filename, frame.f_lineno)
+def _keep_question(shape_env: Any, asked: Any, frame: Any) -> None:
+    """Keeps the line of a question for ``questions_of``; a comparison of the model replaces one inside of torch."""
+    questions = vars(shape_env).setdefault("questions", {})
+    known = questions.get(asked)
+    if known is None or not known.is_own:
+        asking = _asking_frame(frame)
+        is_own = asking is not None and not is_internal(asking.f_code.co_filename)
+        if is_own or known is None:
+            user = user_frame(frame)
+            name = user.f_code.co_filename
+            questions[asked] = Question("" if is_internal(name) else line_text(name, user.f_lineno), is_own)
 
 
 def questions_of(shape_env: Any) -> Mapping[Any, Question]:

@@ -29,6 +29,7 @@ __all__ = [
     "shown_path",
     "syntax_tree",
     "traced_lines",
+    "user_frame",
 ]
 
 _STDLIB = Path(os.__file__).parent
@@ -46,6 +47,13 @@ def is_internal(filename: str) -> bool:
         or any(path.is_relative_to(folder) for folder in _INTERNAL)
         or not (path.is_file() or _is_cell(filename))
     )
+
+
+def user_frame(frame: Any) -> Any:
+    """Returns the innermost frame of the user's or a library's code, from a frame on; the outermost one without any."""
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 # The code of these packages handles symbolic numbers, or never gets them.

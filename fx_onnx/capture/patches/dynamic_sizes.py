@@ -25,7 +25,7 @@ from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribu
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.operators import aten
-from fx_onnx.core.source_lines import is_internal, line_text
+from fx_onnx.core.source_lines import line_text, user_frame
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -237,7 +237,7 @@ class TraceMode(Redirected):
         """Calls the form of a function that takes symbolic numbers, if it has one."""
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
-        frame, given = _calling_frame(), (*args, *kwargs.values())
+        frame, given = user_frame(sys._getframe(1)), (*args, *kwargs.values())
         place, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
         known = None if is_symbolic else self._known.get(func, {}).get(place)
         found = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
@@ -266,14 +266,6 @@ class TraceMode(Redirected):
                     f"The model writes in place to a tensor or its view, but {func.__name__} returns a copy where a "
                     f"number is a dynamic size {line}; write to a clone."
                 )
-
-
-def _calling_frame() -> Any:
-    """Returns the innermost frame of the user's or a library's code."""
-    frame: Any = sys._getframe(2)
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any = None) -> torch.Tensor:
