@@ -109,7 +109,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
         facts = SizeFacts(request, request.model, FakeRuns(None, request.model))
-        result = Captured(request.model, False, facts, ("skipped: the model is an ExportedProgram",))
+        decisions = ("skipped: the model is an ExportedProgram",)
+        result = Captured(request.model, False, facts, tuple(dim_relations(facts)), decisions)
         strategy = "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
@@ -135,7 +136,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     questions = size_questions(request.model) if facts.names and not result.strict else ()
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
-        MessageId.RELATED_DIMS: dim_relations(facts.inputs, facts.labels),
+        MessageId.RELATED_DIMS: map(str, result.relations),
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: [
             *(facts.sentence(each) for each in findings if excluded_size(each) is None),
@@ -148,7 +149,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     for id, found in texts.items():
         for text in found:
             warn(text, id)
-    dims = dim_table(facts, names, specialized)
+    dims = dim_table(facts, names, specialized, result.relations)
     return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims)
 
 
@@ -335,7 +336,7 @@ def _export(
         left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
         facts = SizeFacts(request, program, FakeRuns(model, program))
         facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
-        return Captured(program, strict, facts, (), changed, left_out)
+        return Captured(program, strict, facts, tuple(dim_relations(facts)), (), changed, left_out)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch.export import ExportedProgram
 
+from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.python_state import ChangedValue
 from fx_onnx.capture.size_conditions import SizeFacts
 
@@ -20,6 +21,7 @@ class Captured:
         program: The captured program.
         strict: Whether it was captured in strict mode.
         facts: The sizes for which the program is right.
+        relations: The relations between dims that the user requested separately.
         decisions: The decisions that led to it.
         changed_values: The attributes that the forward changed. Strict mode does not show them.
         left_out: The places of the exceptions that the program does not raise.
@@ -28,6 +30,7 @@ class Captured:
     program: ExportedProgram
     strict: bool
     facts: SizeFacts
+    relations: tuple[DimRelation, ...] = ()
     decisions: tuple[str, ...] = ()
     changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Reports the dims that were requested separately, but that the captured program relates to each other.
+"""Finds the dims that were requested separately, but that the captured program relates to each other.
 
 torch.export gives every requested dim a symbol. Where the model needs two dims to be equal, or one dim to be an
 expression of others, torch replaces the symbol. The relation may be a coincidence of the example, so every relation
@@ -7,43 +7,169 @@ that the user did not request is reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import sympy
 
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
-from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
+from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place, source_of_size
+from fx_onnx.capture.size_conditions import RAISES, SizeFacts
+from fx_onnx.core.dim_table import DimSummary, SizeCondition
+from fx_onnx.core.guard_private import symbols_of_sources
 from fx_onnx.core.size_text import expression_text
+from fx_onnx.core.trial_sizes import condition_of
+
+__all__ = ["DimRelation", "describe_relation", "dim_relations"]
 
 _LISTED = 4  # a cache with many layers has hundreds of equal dims
 
 
-def dim_relations(inputs: list[CapturedInput], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yields one sentence for each relation between dims that the user requested separately.
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of an input that was requested as dynamic.
 
-    Dims with one name, and the dims of a `Dim` expression such as `2*batch`, were requested as related.
-
-    Args:
-        inputs: The tensors among the graph's inputs.
-        labels: A label for each symbol, for expressions of dims.
+    Attributes:
+        number: the place of the input among the tensors.
+        axis: the axis.
+        place: the axis as ``x.shape[0]``.
+        name: the user's name for the dim, if it has one.
     """
-    for expression, dims in _dims_by_expression(inputs).items():
-        first, *others = dict.fromkeys(dims.values())
-        places = [place if name is None else repr(name) for place, name in dims.items()]
-        shown = list(dict.fromkeys(places))
-        guard = _guard(inputs, expression)
-        place = "" if guard is None else guard_place(guard)
-        place = f" {place}" if place else ""
-        if others or (first is None and len(shown) > 1):
-            name = next((name for name in (first, *others) if name is not None), None)
-            text = _listed(shown)
-            called = f"; {'both' if len(shown) == 2 else 'all'} are called {name!r}" if name else ""
-            yield f"The model makes the dims {text} equal{called}{place}."
-        if not expression.is_Symbol and not any(map(_is_dim_expression, dims.values())):
-            text = expression_text(expression, labels)
-            yield f"The model makes the dim {shown[0]} equal to {text}{place}."
+
+    number: int
+    axis: int
+    place: str
+    name: str | None
+
+    @property
+    def label(self) -> str:
+        """The user's name, or the place."""
+        return self.place if self.name is None else str(self.name)
+
+
+@dataclass(frozen=True)
+class DimRelation:
+    """A relation between dims that the user requested separately.
+
+    Attributes:
+        dim: the size that the program gives the axes.
+        axes: the axes that the model makes equal to each other, or to ``definition``.
+        definition: an expression over other dims; None if the axes are equal to each other.
+        symbols: the labels of the symbols in the definition.
+        place: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
+        is_bound: whether the model raises an exception for other sizes.
+    """
+
+    dim: Any
+    axes: Sequence[_Axis]
+    definition: Any
+    symbols: Mapping[sympy.Symbol, str]
+    place: str
+    is_bound: bool
+
+    def __str__(self) -> str:
+        shown = list(dict.fromkeys(each.place if each.name is None else repr(str(each.name)) for each in self.axes))
+        place = f" {self.place}" if self.place else ""
+        if self.definition is not None:
+            return f"The model makes the dim {shown[0]} equal to {self._definition}{place}."
+        name = next((each.name for each in self.axes if each.name is not None), None)
+        called = f"; {'both' if len(shown) == 2 else 'all'} are called {str(name)!r}" if name else ""
+        return f"The model makes the dims {_listed(shown)} equal{called}{place}."
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the axes, each once."""
+        return list(dict.fromkeys(each.label for each in self.axes))
+
+    @property
+    def condition(self) -> SizeCondition:
+        """The relation as a condition over the labels of the dims."""
+        labels, text, cause, holds = self.labels, " == ".join(self.labels), "makes the dims equal", _are_equal
+        if self.definition is not None:
+            own = sympy.Dummy(integer=True)
+            labels = [labels[0], *self.symbols.values()]
+            text, cause = f"{labels[0]} == {self._definition}", "computes one dim from the others"
+            holds = condition_of(sympy.Eq(own, self.definition), (own, *self.symbols))
+        if self.is_bound:
+            return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, holds)
+        return SizeCondition(text, "finding", tuple(labels), cause, self.place, holds)
+
+    @property
+    def sizes(self) -> str:
+        """The sizes of the first axis, in words."""
+        return f"equal to {_listed(self.labels[1:]) if self.definition is None else self._definition}"
+
+    @property
+    def others(self) -> Iterator[DimSummary]:
+        """The other dims that have a name of the user's."""
+        first = self.axes[0]
+        for name in dict.fromkeys(each.name for each in self.axes if each.name not in (None, first.name)):
+            if self.definition is None:
+                places = tuple(each.place for each in self.axes if each.name == name)
+                yield DimSummary(str(name), places, f"equal to {first.label}", self.place)
+
+    @property
+    def _definition(self) -> str:
+        return expression_text(self.definition, {str(symbol): label for symbol, label in self.symbols.items()})
+
+
+def _are_equal(*sizes: int) -> bool:
+    return len(set(sizes)) == 1
+
+
+def dim_relations(facts: SizeFacts) -> Iterator[DimRelation]:
+    """Yields the relations between dims that the user requested separately.
+
+    Dims with one name, and the dims of a `Dim` expression such as `2*batch`, were requested as related. The module runs
+    on tensors without values, so the patches of the capture must be active.
+    """
+    for dim, axes in _axes_by_dim(facts.inputs).items():
+        first, *others = dict.fromkeys(each.name for each in axes)
+        symbols = {each: facts.names[each] for each in sorted(dim.free_symbols, key=str)}
+        definitions = [None] if others or (first is None and len(axes) > 1) else []
+        if not dim.is_Symbol and not any(_is_dim_expression(each.name) for each in axes):
+            definitions.append(dim)
+        guards = _guards(facts.inputs, axes) if definitions else []
+        for definition in definitions:
+            place = next(map(guard_place, guards), "")
+            is_bound = bool(guards) and all(_raises(facts, each.expr) for each in guards)
+            yield DimRelation(dim, axes, definition, symbols, place, is_bound)
+
+
+def _guards(inputs: list[CapturedInput], axes: Sequence[_Axis]) -> list[Any]:
+    """Returns the guards for which torch replaced the symbols of the axes by another expression."""
+    found = []
+    for each in axes:
+        shape_env = inputs[each.number].shape_env
+        own = symbols_of_sources(shape_env).get(source_of_size(inputs[each.number], each.axis))
+        for guard in getattr(shape_env, "guards", ()) if own is not None and shape_env.replace(own) != own else ():
+            is_equation = isinstance(guard.expr, sympy.Eq) and own in guard.expr.free_symbols
+            if is_equation and shape_env.replace(guard.expr) == sympy.true:
+                found.append(guard)
+    return found
+
+
+def _raises(facts: SizeFacts, equation: Any) -> bool:
+    """Returns whether the module raises an exception where two sizes differ, also where a broadcast may help.
+
+    One size of an axis at a time is another one: one more, and those for which a side of the equation is 1.
+    """
+    places: dict[sympy.Symbol, dict[tuple[int, int], int]] = {}
+    for number, each in enumerate(facts.inputs):
+        symbols = symbols_of_sources(each.shape_env)
+        for axis in each.request.axes:
+            symbol = symbols.get(source_of_size(each, axis))
+            places.setdefault(symbol, {})[number, axis] = facts.size(each.dim(axis))
+    given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols & places.keys()}
+    for symbol, size in given.items():
+        others = {each: value for each, value in given.items() if each != symbol}
+        is_one = condition_of(sympy.Or(*(sympy.Eq(side.xreplace(others), 1) for side in equation.args)), (symbol,))
+        for other in (size + 1, *(n for n in range(1, size) if is_one(n))):
+            if not facts.raises_for(dict.fromkeys(places[symbol], other)):
+                return False
+    return bool(given)
 
 
 def describe_relation(relation: Any, call: str, labels: Mapping[str, str]) -> str:
@@ -51,35 +177,42 @@ def describe_relation(relation: Any, call: str, labels: Mapping[str, str]) -> st
     return f"The exported model is correct only where {expression_text(relation, labels)}, which {call} requires."
 
 
-def _guard(inputs: list[CapturedInput], expression: Any) -> Any:
-    """Returns the guard that makes two dims this expression; None if there is none."""
-    for shape_env in {id(env): env for each in inputs if (env := each.shape_env) is not None}.values():
-        for guard in shape_env.guards:
-            sides = guard.expr.args if isinstance(guard.expr, sympy.Eq) else ()
-            if len(set(sides)) == 2 and all(shape_env.replace(side) == expression for side in sides):
-                return guard
-    return None
-
-
 def _is_dim_expression(name: str | None) -> bool:
     """Returns whether a name comes from a `Dim` expression, such as ``2*batch``, which the user requested."""
     return name is not None and not name.isidentifier() and not isinstance(name, AxisText)
 
 
-def _dims_by_expression(inputs: list[CapturedInput]) -> dict[Any, dict[str, str | None]]:
-    """Returns the dims requested as dynamic by the expression that torch gives them: their places and names."""
-    requested = [(each, axis, name, each.dim(axis)) for each in inputs for axis, name in each.request.axes.items()]
-    sizes = {name: dim for _, _, name, dim in requested if name is not None and not isinstance(dim, int)}
-    found: dict[Any, dict[str, str | None]] = {}
-    for each, axis, name, dim in requested:
-        is_expression = name is not None and dim_expression(name, sizes) is not None  # `symbol_names` compares it
+def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
+    """Returns the axes requested as dynamic by the expression that torch gives their sizes."""
+    requested = [
+        (_Axis(number, axis, f"{each.name}.shape[{axis}]", name), each.dim(axis))
+        for number, each in enumerate(inputs)
+        for axis, name in each.request.axes.items()
+    ]
+    sizes = {each.name: dim for each, dim in requested if each.name is not None and not isinstance(dim, int)}
+    found: dict[Any, list[_Axis]] = {}
+    for each, dim in requested:
+        is_expression = (
+            each.name is not None and dim_expression(each.name, sizes) is not None
+        )  # `symbol_names` compares
         if not isinstance(dim, int) and not is_expression:
-            found.setdefault(dim, {})[f"{each.name}.shape[{axis}]"] = name
+            found.setdefault(dim, []).append(each)
     return found
 
 
 def _listed(dims: list[str]) -> str:
     """Writes `a, b and c`, with the first few dims of a long list."""
+    if len(dims) == 1:
+        return dims[0]
+    if len(dims) > _LISTED + 1:
+        return ", ".join(islice(dims, _LISTED)) + f" and {len(dims) - _LISTED} more"
+    return f"{', '.join(dims[:-1])} and {dims[-1]}"
+
+
+def _listed(dims: list[str]) -> str:
+    """Writes `a, b and c`, with the first few dims of a long list."""
+    if len(dims) == 1:
+        return dims[0]
     if len(dims) > _LISTED + 1:
         return ", ".join(islice(dims, _LISTED)) + f" and {len(dims) - _LISTED} more"
     return f"{', '.join(dims[:-1])} and {dims[-1]}"

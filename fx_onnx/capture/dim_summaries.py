@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
 
+from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.size_conditions import SizeFacts
 from fx_onnx.core.dim_table import DimSummary, DimTable, SizeCondition
@@ -16,24 +17,31 @@ from fx_onnx.core.size_text import expression_text, sizes_in_words
 __all__ = ["dim_table"]
 
 
-def dim_table(facts: SizeFacts, names: Mapping[str, str], specialized: Iterable[SpecializedDim]) -> DimTable:
-    """Returns the dynamic dims of the inputs, then the requested dims that are static.
+def dim_table(
+    facts: SizeFacts,
+    names: Mapping[str, str],
+    specialized: Iterable[SpecializedDim],
+    relations: Iterable[DimRelation] = (),
+) -> DimTable:
+    """Returns the dynamic dims of the inputs, then the requested dims that are another one or static.
 
     Args:
         facts: The sizes for which the captured program is right.
         names: The user's names by expression.
         specialized: The requested dims that are static.
+        relations: The relations between dims that the user requested separately.
     """
     places: dict[Any, list[str]] = {}
     for each in facts.inputs:
         for axis in range(each.value.ndim):
             if not isinstance(dim := each.dim(axis), int):
                 places.setdefault(dim, []).append(f"{each.name}.shape[{axis}]")
-    conditions = facts.described()
-    found = [
-        DimSummary(names.get(str(dim), where[0]), tuple(where), *_sizes(dim, facts, conditions))
-        for dim, where in places.items()
-    ]
+    relations, conditions, found = list(relations), facts.described(), list[DimSummary]()
+    for dim, where in places.items():
+        name, own = names.get(str(dim), where[0]), [each for each in relations if each.dim == dim]
+        found.append(DimSummary(name, tuple(where), *_sizes(dim, name, facts, conditions, own)))
+    found += [other for each in relations for other in each.others]
+    conditions += [each.condition for each in relations]
     for static in specialized:
         place = f"{static.input}.shape[{static.axis}]"
         name = static.name or place
@@ -46,13 +54,17 @@ def dim_table(facts: SizeFacts, names: Mapping[str, str], specialized: Iterable[
     return DimTable(found, conditions)
 
 
-def _sizes(dim: Any, facts: SizeFacts, conditions: Iterable[SizeCondition]) -> tuple[str, str]:
-    """Returns the sizes of a dim in words, and the lines that restrict them."""
-    if not isinstance(dim, sympy.Symbol):
-        return f"equal to {expression_text(dim, facts.labels)}", ""
+def _sizes(
+    dim: Any, name: str, facts: SizeFacts, conditions: Iterable[SizeCondition], relations: Sequence[DimRelation]
+) -> tuple[str, str]:
+    """Returns the sizes of a dim in words, and the lines that restrict them; a name such as ``2*batch`` tells them."""
+    others = [each.sizes for each in relations]
+    if not isinstance(dim, sympy.Symbol) and not any(each.definition for each in relations):
+        text = expression_text(dim, facts.labels)
+        others += [] if name.replace(" ", "") == text.replace(" ", "") else [f"equal to {text}"]
     label = facts.labels.get(str(dim), "")
     own = [each for each in conditions if label in each.dims]
-    limits, others = facts.declared(dim), list[str]()
+    limits = facts.declared(dim)
     for each in own:
         found = re.fullmatch(rf"{re.escape(label)} (>=|<=|>|<) (\d+)", each.condition)
         if found is None:
@@ -66,7 +78,7 @@ def _sizes(dim: Any, facts: SizeFacts, conditions: Iterable[SizeCondition]) -> t
         limits = (0, limits[1])  # a multiple is not 1
     words = sizes_in_words(*limits)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
-    places = dict.fromkeys(each.place[1:-1] for each in own if each.place)
+    places = dict.fromkeys(each.place[1:-1] for each in (*relations, *own) if each.place)
     return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
 
 

@@ -2,7 +2,7 @@
 
 torch.export captures the model for one example. Where the forward, or torch itself, branches on a symbolic
 size, torch records the outcome for the example as a guard. A guard such as `s0 == 3` makes the dim static. Guards that
-only exclude some sizes are the subject of ``size_constraints.py``.
+only exclude some sizes are the subject of ``size_conditions.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fx_onnx.core.names import Names
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.symbolic_sizes import expression
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, symbolic_expression
 
 
 @dataclass(frozen=True)
@@ -181,6 +181,29 @@ def _own_names(inputs: list[CapturedInput], names: Mapping[str, str]) -> dict[st
                 word = re.sub(r"\W", "_", each.name)
                 found[str(symbol)] = unique.unique(own if own and is_dim_word(own) else f"{word}_dim_{axis}")
     return found
+
+
+def dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
+    """Returns a name for the symbol of each dynamic dim: the user's name if it is a word, or `input.shape[axis]`."""
+    names: dict[sympy.Symbol, str] = {}
+    for each in inputs:
+        for axis, name in each.request.axes.items():
+            dim = each.dim(axis)
+            if isinstance(dim, sympy.Symbol):
+                names.setdefault(dim, name if name and is_dim_word(name) else f"{each.name}.shape[{axis}]")
+    return names
+
+
+def integer_inputs(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:
+    """Returns the symbol and the name of each graph input that is an integer, by its place among the user's inputs."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    users = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    values = [nodes[name].meta.get("val") if name in nodes else None for name in users]
+    return {
+        place: (symbolic_expression(value), name)
+        for place, (name, value) in enumerate(zip(users, values, strict=True))
+        if isinstance(value, torch.SymInt)
+    }
 
 
 def has_dim(inputs: list[CapturedInput], symbol: sympy.Symbol) -> bool:

@@ -21,19 +21,19 @@ import sympy
 import torch
 from sympy.logic.boolalg import Boolean
 from torch.export import Dim, ExportedProgram
-from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture.dynamic_dims import (
     CapturedInput,
     captured_inputs,
     defined_sizes,
+    dim_names,
     dims_and_sizes,
     has_dim,
+    integer_inputs,
 )
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
-from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.guard_private import (
     assume_sizes_from_2,
@@ -43,10 +43,10 @@ from fx_onnx.core.guard_private import (
     questions_of,
 )
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
-from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.trial_sizes import resized
 
-__all__ = ["SizeFacts", "excluded_size"]
+__all__ = ["RAISES", "SizeFacts", "excluded_size"]
 
 # The sizes for which a condition on one, two, three or more dims is evaluated.
 _SIZES: tuple[tuple[int, ...], ...] = (
@@ -58,7 +58,7 @@ _SIZES: tuple[tuple[int, ...], ...] = (
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
-_RAISES = "raises an exception for other sizes"
+RAISES = "raises an exception for other sizes"
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
 _OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
@@ -81,7 +81,7 @@ class SizeFacts:
     @cached_property
     def names(self) -> dict[sympy.Symbol, str]:
         """The label of the symbol of each dynamic dim, and of each input that is an integer."""
-        return {**dict(_scalars(self._program).values()), **_dim_names(self.inputs)}
+        return {**dict(integer_inputs(self._program).values()), **dim_names(self.inputs)}
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -121,7 +121,7 @@ class SizeFacts:
                 self.text(each),
                 each.kind,
                 dims,
-                each.cause if each.kind == "finding" else _RAISES,
+                each.cause if each.kind == "finding" else RAISES,
                 each.place,
                 each.test,
             )
@@ -138,6 +138,14 @@ class SizeFacts:
         dim = self.inputs[number].dim(axis)
         equations = (each for each in self.conditions if isinstance(each.expression, sympy.Eq))
         return isinstance(dim, int) or any(each.symbols == (dim,) for each in equations)
+
+    def size(self, dim: Any) -> int:
+        """Returns a size of the example, but at least 2 where the guards allow it."""
+        return self._size(dim, self._larger)
+
+    def raises_for(self, sizes: Mapping[tuple[int, int], int]) -> bool:
+        """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
+        return self._outcome({**self._larger, **sizes}) is Outcome.RAISES
 
     @property
     def truncated(self) -> bool:
@@ -200,7 +208,7 @@ class SizeFacts:
     def _example(self) -> dict[sympy.Symbol, int]:
         """The size of each symbol in the user's example; a dim may be a multiple of a symbol."""
         leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
-        scalars = {symbol: leaves[place] for place, (symbol, _) in _scalars(self._program).items()}
+        scalars = {symbol: leaves[place] for place, (symbol, _) in integer_inputs(self._program).items()}
         pairs = dims_and_sizes(self._request, self.inputs)
         found = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
         for dim, size in pairs:
@@ -340,8 +348,11 @@ class SizeFacts:
 
     def _given(self, sizes: Sizes, made: Callable[[torch.Tensor, list[int]], torch.Tensor]) -> tuple[Any, Any]:
         """Returns the example's arguments with tensors of the given sizes, made from a tensor and a shape."""
-        shapes = iter([[self._size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in self.inputs])
-        scalars = {place: sizes[symbol] for place, (symbol, _) in _scalars(self._program).items()}
+        shapes = iter(
+            [sizes.get((number, axis)) or self._size(each.dim(axis), sizes) for axis in range(each.value.ndim)]
+            for number, each in enumerate(self.inputs)
+        )
+        scalars = {place: sizes[symbol] for place, (symbol, _) in integer_inputs(self._program).items()}
         leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
         new = [
             made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(place, leaf)
@@ -472,26 +483,3 @@ def _with_other_values(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
         return tensor
     return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)
-
-
-def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
-    """Returns a name for the symbol of each dynamic dim: the user's name if it is a word, or `input.shape[axis]`."""
-    names: dict[sympy.Symbol, str] = {}
-    for each in inputs:
-        for axis, name in each.request.axes.items():
-            dim = each.dim(axis)
-            if isinstance(dim, sympy.Symbol):
-                names.setdefault(dim, name if name and is_dim_word(name) else f"{each.name}.shape[{axis}]")
-    return names
-
-
-def _scalars(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:
-    """Returns the symbol and the name of each graph input that is an integer, by its place among the user's inputs."""
-    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-    users = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    values = [nodes[name].meta.get("val") if name in nodes else None for name in users]
-    return {
-        place: (symbolic_expression(value), name)
-        for place, (name, value) in enumerate(zip(users, values, strict=True))
-        if isinstance(value, torch.SymInt)
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -95,9 +96,44 @@ def test_a_dim_that_is_an_expression(dims: tuple[object, ...], relation: str) ->
     assert relation in message
 
 
+@pytest.mark.parametrize(
+    ("function", "shapes", "expected"),
+    [
+        (lambda x, y: x * y, ((3, 4), (3, 4)), ("finding", "a == b", "a: equal to b", "b: equal to a")),
+        (lambda x, y: x + 1 if x.shape == y.shape else x, ((3, 4), (3, 4)), ("finding", "a == b", "", "")),
+        (lambda x, y: torch.cat([x, y], 1), ((3, 4), (3, 5)), ("bound", "a == b", "a: equal to b", "b: equal to a")),
+        (lambda x, y: x.T @ y, ((3, 4), (3, 5)), ("bound", "a == b", "", "")),
+        (lambda x, y: x[1:] * y, ((5, 4), (4, 4)), ("finding", "a == b + 1", "a: equal to b + 1", "b: any")),
+        (
+            lambda x, y: torch.cat([x[1:], y], 1),
+            ((5, 4), (4, 4)),
+            ("bound", "a == b + 1", "a: equal to b + 1", "b: any"),
+        ),
+    ],
+)
+def test_a_relation_is_a_bound_where_no_broadcast_is_possible(
+    function: Any, shapes: Any, expected: tuple[str, ...]
+) -> None:
+    """A size of 1 is broadcast in eager mode, also where it is the size of a slice."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxExporterWarning)
+        args = tuple(torch.rand(shape) for shape in shapes)
+        dims = capture(parse_request(Function(function).eval(), args, dynamic_shapes=({0: "a"}, {0: "b"}))).dims
+    (condition,) = dims.conditions
+    assert (condition.kind, str(condition), condition.dims) == (*expected[:2], ("a", "b"))
+    assert "test_dim_relations.py" in condition.place
+    assert all(str(row).startswith(start) for row, start in zip(dims, expected[2:], strict=True))
+    shift = args[0].shape[0] - args[1].shape[0]
+    assert [condition.holds({"a": a, "b": 7}) for a in (7 + shift, 6 + shift, 1)] == [True, False, False]
+
+
 def test_requested_relations_are_not_reported() -> None:
     assert messages(torch.add, t(3), t(3), dims=("n", "n")) == []
     assert messages(lambda x, y: x[::2] + y, t(6), t(3), dims=(2 * BATCH, BATCH)) == []
+    request = parse_request(
+        Function(lambda x, y: x[::2] + y).eval(), (t(6), t(3)), dynamic_shapes=({0: 2 * BATCH}, {0: BATCH})
+    )
+    assert list(map(str, capture(request).dims)) == ["2*batch: any", "batch: any"]
 
 
 def test_many_equal_dims_are_counted() -> None:
