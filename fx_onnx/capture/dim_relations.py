@@ -127,7 +127,7 @@ def dim_relations(facts: SizeFacts) -> Iterator[DimRelation]:
     """
     for dim, axes in _axes_by_dim(facts.inputs).items():
         first, *others = dict.fromkeys(each.name for each in axes)
-        symbols = {each: facts.names[each] for each in sorted(dim.free_symbols, key=str)}
+        symbols = {each: facts.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}
         definitions = [None] if others or (first is None and len(axes) > 1) else []
         if not dim.is_Symbol and not any(_is_dim_expression(each.name) for each in axes):
             definitions.append(dim)
@@ -192,21 +192,10 @@ def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
     sizes = {each.name: dim for each, dim in requested if each.name is not None and not isinstance(dim, int)}
     found: dict[Any, list[_Axis]] = {}
     for each, dim in requested:
-        is_expression = (
-            each.name is not None and dim_expression(each.name, sizes) is not None
-        )  # `symbol_names` compares
-        if not isinstance(dim, int) and not is_expression:
+        is_stated = each.name is not None and dim_expression(each.name, sizes) is not None  # `symbol_names` compares it
+        if not isinstance(dim, int) and not is_stated:
             found.setdefault(dim, []).append(each)
     return found
-
-
-def _listed(dims: list[str]) -> str:
-    """Writes `a, b and c`, with the first few dims of a long list."""
-    if len(dims) == 1:
-        return dims[0]
-    if len(dims) > _LISTED + 1:
-        return ", ".join(islice(dims, _LISTED)) + f" and {len(dims) - _LISTED} more"
-    return f"{', '.join(dims[:-1])} and {dims[-1]}"
 
 
 def _listed(dims: list[str]) -> str:

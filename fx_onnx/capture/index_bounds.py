@@ -6,6 +6,7 @@ all the same, so a table of 512 rows makes ``n <= 512`` a bound: for other sizes
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +26,8 @@ Range = tuple[sympy.Expr, sympy.Expr]
 """The smallest and the largest value that a tensor can have."""
 
 _SAME_VALUES = {
-    "alias", "clone", "contiguous", "detach", "expand", "lift_fresh_copy", "permute", "repeat", "reshape", "select",
-    "slice", "squeeze", "to", "transpose", "type_as", "unsqueeze", "view",
+    "alias", "clone", "contiguous", "detach", "expand", "flip", "lift_fresh_copy", "permute", "repeat", "reshape",
+    "roll", "select", "slice", "squeeze", "to", "transpose", "type_as", "unsqueeze", "view",
 }  # fmt: skip
 _FILLED: dict[str, Any] = {"ones": 1, "ones_like": 1, "new_ones": 1, "zeros": 0, "zeros_like": 0, "new_zeros": 0}
 _DTYPES = {
@@ -34,8 +35,17 @@ _DTYPES = {
 }  # fmt: skip
 """The dtypes that hold the positions of a sequence exactly."""
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
-_FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
+_LOOKUPS = frozenset({
+    "gather", "index_add", "index_copy", "index_fill", "index_select", "scatter", "scatter_add", "scatter_reduce",
+})  # fmt: skip
+"""Operators that take a tensor, an axis of it, and indices into this axis."""
+_FORMULAS: dict[str, Callable[..., Range | None]] = {
+    "abs": lambda a: (sympy.Max(0, a[0], -a[1]), sympy.Max(-a[0], a[1])),
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "clamp": lambda a, b: (sympy.Max(a[0], b[0]), sympy.Max(a[1], b[1])),
+    "clamp_min": lambda a, b: (sympy.Max(a[0], b[0]), sympy.Max(a[1], b[1])),
+    "neg": lambda a: (-a[1], -a[0]),
+    "rsub": lambda a, b: (b[0] - a[1], b[1] - a[0]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": lambda a, b: (a[0] * b[0], a[1] * b[1]) if a[0].is_nonnegative and b[0].is_nonnegative else None,
 }
@@ -67,24 +77,22 @@ def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:
     """Yields each table that a node reads with an index, the axis, and the index."""
     if node.target is aten.embedding.default:
         yield node.args[0], 0, node.args[1]  # type: ignore[misc]
-    elif node.target is aten.index_select.default:
+    elif _packet(node) in _LOOKUPS:
         yield node.args[0], node.args[1], node.args[2]  # type: ignore[misc]
     elif node.target is aten.index.Tensor:
         yield from ((node.args[0], axis, index) for axis, index in enumerate(node.args[1]) if index is not None)  # type: ignore[misc,arg-type]
 
 
 def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | None:
-    value, kind = node.meta.get("val"), str(getattr(node.target, "overloadpacket", "")).removeprefix("aten.")
+    value, kind = node.meta.get("val"), _packet(node)
     if not isinstance(value, torch.Tensor) or value.dtype not in _DTYPES:
         return None
     if value.dtype is torch.bool:
         return sympy.Integer(0), sympy.Integer(1)
     if kind in _FILLED:
         return _scalar(_FILLED[kind])
-    if node.target in (aten.arange.default, aten.arange.start):
-        start, end = (0, node.args[0]) if len(node.args) == 1 else node.args[:2]
-        first, last = _scalar(start), _scalar(end)
-        return (first[0], last[1] - 1) if first and last else None
+    if kind == "arange":
+        return _range_of_arange(*node.args)
     operands = [known.get(each) if isinstance(each, torch.fx.Node) else None for each in node.args[:2]]
     if kind in _SAME_VALUES:
         return operands[0]
@@ -93,8 +101,23 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
         return operands[0][0], operands[0][1] * expression(size)
     if kind in _FORMULAS and node.kwargs.get("alpha", 1) == 1:
         sides = [found or _scalar(each) for found, each in zip(operands, node.args, strict=False)]
-        return _FORMULAS[kind](*sides) if None not in sides and len(sides) == 2 else None  # type: ignore[arg-type]
+        takes = len(inspect.signature(_FORMULAS[kind]).parameters)
+        return _FORMULAS[kind](*sides) if None not in sides and len(sides) == len(node.args) == takes else None
     return None
+
+
+def _range_of_arange(*args: Any) -> Range | None:
+    """Returns the range of ``arange(end)``, ``arange(start, end)``, or with a step of 1 or -1."""
+    start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+    first, last = _scalar(start), _scalar(end)
+    if first is None or last is None or step not in (1, -1):
+        return None
+    return (first[0], last[1] - 1) if step == 1 else (last[1] + 1, first[0])
+
+
+def _packet(node: torch.fx.Node) -> str:
+    """Returns the name of an operator of ATen without its overload; empty for another node."""
+    return str(getattr(node.target, "overloadpacket", "")).removeprefix("aten.")
 
 
 def _scalar(argument: Any) -> Range | None:

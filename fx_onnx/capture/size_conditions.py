@@ -44,7 +44,7 @@ from fx_onnx.core.guard_private import (
 )
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.core.trial_sizes import resized
+from fx_onnx.core.trial_sizes import condition_of, resized, resized_empty, with_other_values
 
 __all__ = ["RAISES", "SizeFacts", "excluded_size"]
 
@@ -57,6 +57,7 @@ _SIZES: tuple[tuple[int, ...], ...] = (
 )
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
+_LARGEST_LEAST = 64  # up to where the smallest size of a dim is looked for
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 RAISES = "raises an exception for other sizes"
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
@@ -245,7 +246,7 @@ class SizeFacts:
         if not outcomes.isdisjoint(_WRONG | {Outcome.UNKNOWN}) or not outcomes:
             yield replace(condition, is_certain=not outcomes.isdisjoint(_WRONG))
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
-            yield self._weakened(condition, tried, kept)
+            yield from self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
             yield replace(condition, kind="bound")
         elif condition.guard is not None:
@@ -253,11 +254,12 @@ class SizeFacts:
 
     def _weakened(
         self, condition: Condition, tried: Sequence[tuple[Sizes, Outcome]], kept: Sequence[Condition]
-    ) -> Condition:
-        """Returns the bound of which a guard is a part: two sizes compare so wherever the guard holds, and not else.
+    ) -> Iterator[Condition]:
+        """Yields the bound of which a guard is a part: two sizes compare so wherever the guard holds, and not else.
 
         The guard of ``x[:, -n:].contiguous()`` is that the slice is shorter than x. The program is right for the whole
-        of x too, and the model raises where x is shorter than n.
+        of x too, and the model raises where x is shorter than n. A guard of another kind remains a finding, because the
+        ONNX operators of a program may rely on it.
         """
         for weaker in _comparisons(replace(condition, kind="bound")):
             excluded = self._excluded(weaker)
@@ -266,33 +268,45 @@ class SizeFacts:
                 and not any(map(condition.holds, excluded))
                 and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept))
             ):
-                return weaker
-        return replace(condition, kind="bound")
+                yield from self._bounds(weaker, excluded, kept)
+                return
+        yield replace(condition, is_certain=False)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
 
         Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
         """
-        sides = condition.expression.args if isinstance(condition.expression, sympy.Eq) else ()
-        if 1 in sides:  # a broadcast to a size, which the dim may have too
+        expression = condition.expression
+        if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
             yield replace(condition, is_certain=False)
             return
-        (symbol, *others) = condition.symbols
-        at_one = [{symbol: 1}] if not (others or condition.test(1)) and self._may_be(symbol, 1, kept) else []
-        ones = [
-            point
-            for point in (*at_one, *points)
-            if not others and any(side.free_symbols and side.xreplace(point) == 1 for side in sides)
-        ]
-        for point in self._tries(ones[:2], kept) if 0 not in sides else ():
-            outcome = self._outcome(point)
-            if outcome is not Outcome.RAISES:
-                exception = sympy.Eq(symbol, point[symbol])
-                if outcome is not Outcome.EQUAL:
-                    yield replace(condition, expression=sympy.Not(exception), cause=BRANCH)
-                condition = replace(condition, expression=sympy.Or(condition.expression, exception))
-        yield replace(condition, kind="bound")
+        for broadcast, point in self._broadcasts(condition, points, kept):
+            for outcome in map(self._outcome, self._tries([point], kept)):
+                if outcome not in (Outcome.RAISES, Outcome.EQUAL):
+                    yield replace(condition, expression=sympy.Not(broadcast), cause=BRANCH)
+                if outcome is not Outcome.RAISES:
+                    expression = sympy.Or(expression, broadcast)
+        yield replace(condition, expression=expression, kind="bound")
+
+    def _broadcasts(
+        self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]
+    ) -> Iterator[tuple[Any, Sizes]]:
+        """Yields that a size is 1, or a side of a comparison, with sizes where this excludes the condition."""
+        symbols, sides = condition.symbols, condition.expression.args
+        if 0 in sides or not isinstance(condition.expression, (sympy.Eq, sympy.Ge)):
+            return
+        are_one = [condition_of(sympy.Eq(side, 1), symbols) for side in sides]
+        given = {symbol: self._larger[symbol] for symbol in symbols}
+        at_one = ({**given, symbol: 1} for symbol in symbols if self._may_be(symbol, 1, kept))
+        excluded = [each for each in (*at_one, *points) if not condition.holds(each)]
+        found = dict[Any, Sizes]()
+        for test, side in zip(are_one, sides, strict=True):
+            for point in (each for each in excluded if test(*each.values())):
+                small = [symbol for symbol in symbols if point[symbol] == 1]
+                is_one = sympy.Eq(small[0] if small else side, 1)
+                found.setdefault(is_one if len(symbols) > 1 else sympy.Eq(symbols[0], point[symbols[0]]), point)
+        yield from itertools.islice(found.items(), 2)
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
@@ -341,12 +355,12 @@ class SizeFacts:
     def _compared(self, sizes: Sizes, on_meta: bool) -> Outcome:
         key = (on_meta, *sizes.items())
         if key not in self._outcomes:
-            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes, _empty), on_meta)
+            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes, resized_empty), on_meta)
             if self._outcomes[key] is Outcome.EQUAL:
                 self._agreeing.add(on_meta)
         return self._outcomes[key]
 
-    def _given(self, sizes: Sizes, made: Callable[[torch.Tensor, list[int]], torch.Tensor]) -> tuple[Any, Any]:
+    def _given(self, sizes: Sizes, made: Callable[[torch.Tensor, Sequence[int]], torch.Tensor]) -> tuple[Any, Any]:
         """Returns the example's arguments with tensors of the given sizes, made from a tensor and a shape."""
         shapes = iter(
             [sizes.get((number, axis)) or self._size(each.dim(axis), sizes) for axis in range(each.value.ndim)]
@@ -388,16 +402,22 @@ class SizeFacts:
                 elif outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
                     findings.append(excluding)
                 elif outcome is Outcome.RAISES and size == 1:
-                    yield replace(condition, expression=symbol >= 2, kind="bound")
+                    yield replace(condition, expression=symbol >= self._smallest(symbol), kind="bound")
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
         agree = self._agree_eagerly(sizes) if findings else True
         is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
         yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
+    def _smallest(self, symbol: sympy.Symbol) -> int:
+        """Returns the smallest size from 2 on for which the module raises no exception."""
+        largest = min(self._larger[symbol], _LARGEST_LEAST)
+        outcomes = ((n, self._outcome({**self._larger, symbol: n})) for n in range(2, largest))
+        return next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
+
     def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
         """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""
         sizes = {**self._example, **{symbol: int(size) for symbol, size in small.items()}}
-        given = self._given(sizes, lambda leaf, shape: _with_other_values(resized(leaf, shape)))
+        given = self._given(sizes, lambda leaf, shape: with_other_values(resized(leaf, shape)))
         return self._runs.agree_eagerly(*given)
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
@@ -433,6 +453,9 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
+        if isinstance(expression, sympy.Or) and len(symbols) > 1:  # a bound, or a size that is broadcast
+            parts = sorted(expression.args, key=lambda part: -len(part.free_symbols))
+            return " or ".join(self.text(replace(condition, expression=part)) for part in parts)
         if len(symbols) == 2 and any(part in text for part in _OPERATORS):
             excluded = self._excluded(condition)
             equal = (each.expression for each in _comparisons(condition) if self._excluded(each) == excluded)
@@ -467,19 +490,3 @@ def _comparisons(condition: Condition) -> Iterator[Condition]:
     """Yields conditions that one size is not less than another one."""
     for first, second in itertools.permutations(condition.symbols, 2):
         yield replace(condition, expression=first >= second)
-
-
-def _empty(leaf: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    return torch.empty(shape, dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad)
-
-
-def _with_other_values(tensor: torch.Tensor) -> torch.Tensor:
-    """Adds noise to floating-point numbers, and alternates the values of a mask.
-
-    Zeros in the example, or a mask of ones, would hide a difference. A mask has no other values than 0 and 1.
-    """
-    if tensor.is_floating_point():
-        return tensor + torch.rand_like(tensor) if tensor.ndim else tensor
-    if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
-        return tensor
-    return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)

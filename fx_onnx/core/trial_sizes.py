@@ -13,7 +13,7 @@ import torch
 
 from fx_onnx.core.size_text import expression_text
 
-__all__ = ["condition_of", "is_false", "is_identity", "resized"]
+__all__ = ["condition_of", "is_false", "is_identity", "resized", "resized_empty", "with_other_values"]
 
 _MATH = "floor ceil sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh asinh"
 _FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
@@ -73,3 +73,20 @@ def resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         elif size:
             tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
     return tensor.clone()
+
+
+def resized_empty(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Returns a tensor without values that differs from another one in its shape."""
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad)
+
+
+def with_other_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Adds noise to floating-point numbers, and alternates the values of a mask.
+
+    Zeros in the example, or a mask of ones, would hide a difference. A mask has no other values than 0 and 1.
+    """
+    if tensor.is_floating_point():
+        return tensor + torch.rand_like(tensor) if tensor.ndim else tensor
+    if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
+        return tensor
+    return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)

@@ -254,6 +254,8 @@ FAMILIES = (
         lambda x, n: x[[0, -1]],
         lambda x, n: x[7],
         lambda x, n: x[n - 1],
+        lambda x, n: x[n - 5],
+        lambda x, n: torch.ones(12, 4)[n - 1 - torch.arange(n)],
         lambda x, n: x[n // 2],
         lambda x, n: x[:, n % 4],
         Row(lambda x, n: x[n], refused="eager mode fails too"),
@@ -656,7 +658,7 @@ FAMILIES = (
         Row(lambda x, y, n, m: y.reshape(n, -1), (8, 16)),
         Row(lambda x, y, n, m: y.view(n, m // n, 4).sum(1) + x, (8, 16)),
         Row(lambda x, y, n, m: x + y, (9, 1)),
-    ], TWO, (9, 7), smallest=2),  # a size of 1 broadcasts, and torch makes the dims equal
+    ], TWO, (9, 7)),
     Family("attention", [
         lambda x, n: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
         lambda x, n: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=n > 1),

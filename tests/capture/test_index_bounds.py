@@ -45,6 +45,11 @@ INDICES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "an offset": (lambda ids: torch.arange(ids.shape[1]) + 2, "n <= 62"),
     "a start": (lambda ids: torch.arange(3, ids.shape[1] + 3), "n <= 61"),
     "both sizes": (lambda ids: torch.arange(ids.shape[1] + ids.shape[0]), "b + n <= 64"),
+    "backwards": (lambda ids: ids.shape[1] - 1 - torch.arange(ids.shape[1]), "n <= 64"),
+    "a step back": (lambda ids: torch.arange(ids.shape[1] - 1, -1, -1), "n <= 64"),
+    "flipped": (lambda ids: torch.arange(ids.shape[1]).flip(0).roll(1) + 1, "n <= 63"),
+    "distances": (lambda ids: (torch.arange(ids.shape[1])[:, None] - torch.arange(ids.shape[1])).abs(), "n <= 64"),
+    "the first ones twice": (lambda ids: torch.arange(ids.shape[1]).clamp(min=2), "n <= 64"),
     "masked": (masked, "n <= 62"),
     "counted": (counted, "n <= 62"),
 }
@@ -63,6 +68,29 @@ def test_a_table_bounds_the_sizes(name: str) -> None:
     torch.testing.assert_close(program(ids)[0], model(ids))
     with pytest.raises(IndexError):
         model(torch.full((2, size + 1), 5))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda table, index: table.gather(0, index),
+        lambda table, index: table.index_copy(0, index[:, 0], index + 0.0),
+        lambda table, index: table.index_add(0, index[:, 0], index + 0.0),
+        lambda table, index: table.index_fill(0, index[:, 0], 1.0),
+        lambda table, index: table.scatter(0, index, 1.0),
+        lambda table, index: table.scatter_add(0, index, index + 0.0),
+    ],
+)
+def test_operators_with_an_index(function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            index = torch.arange(x.shape[0])[:, None].expand(x.shape)
+            return function(torch.ones(9, 4), index)
+
+    dims = fx_onnx.export(Model(), (torch.rand(5, 4),), dynamic_shapes=({0: "n"},)).dims
+    assert [(str(each), each.kind) for each in dims.conditions] == [("n <= 9", "bound")]
+    with pytest.raises((IndexError, RuntimeError)):
+        Model()(torch.rand(10, 4))
 
 
 @pytest.mark.parametrize(("read", "first"), [("embedding", ["n >= 4"]), ("index_select", ["n >= 4"]), ("index", [])])
