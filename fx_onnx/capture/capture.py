@@ -110,7 +110,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     if isinstance(request.model, ExportedProgram):
         facts = SizeFacts(request, request.model, FakeRuns(None, request.model))
         decisions = ("skipped: the model is an ExportedProgram",)
-        result = Captured(request.model, False, facts, tuple(dim_relations(facts)), decisions)
+        result = Captured(request.model, False, facts, decisions, relations=tuple(dim_relations(facts)))
         strategy = "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
@@ -336,7 +336,7 @@ def _export(
         left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
         facts = SizeFacts(request, program, FakeRuns(model, program))
         facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
-        return Captured(program, strict, facts, tuple(dim_relations(facts)), (), changed, left_out)
+        return Captured(program, strict, facts, (), changed, left_out, tuple(dim_relations(facts)))
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

@@ -21,19 +21,19 @@ class Captured:
         program: The captured program.
         strict: Whether it was captured in strict mode.
         facts: The sizes for which the program is right.
-        relations: The relations between dims that the user requested separately.
         decisions: The decisions that led to it.
         changed_values: The attributes that the forward changed. Strict mode does not show them.
         left_out: The places of the exceptions that the program does not raise.
+        relations: The relations between dims that the user requested separately.
     """
 
     program: ExportedProgram
     strict: bool
     facts: SizeFacts
-    relations: tuple[DimRelation, ...] = ()
     decisions: tuple[str, ...] = ()
     changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()
+    relations: tuple[DimRelation, ...] = ()
 
     @property
     def restrictions(self) -> int:
