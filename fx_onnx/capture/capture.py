@@ -23,6 +23,7 @@ from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
+    is_broadcast_conflict,
     is_dim_conflict,
     summarize,
 )
@@ -186,12 +187,12 @@ def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator
     """Yields the examples to try after a capture of the user's example.
 
     Where a capture fixes a dim whose example size is 0 or 1, a larger example may keep it dynamic. Where it fails,
-    torch may need to know that such a size is 1, as in a broadcast.
+    torch may need to know that such a size is 1, or an expression of sizes, as in a broadcast.
     """
     small = small_axes(request)
     if isinstance(outcome, Exception):
         yield from enlarged_examples(request, small)
-        if small and not is_condition(outcome):
+        if (small or is_broadcast_conflict(str(outcome))) and not is_condition(outcome):
             yield specializing_example(request)
     elif small:
         is_fixed = any(outcome.facts.fixes(number, axis) for number, axis in small)

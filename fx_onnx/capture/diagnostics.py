@@ -186,6 +186,11 @@ def summarize(error: Exception) -> str:
     return f"{type(error).__name__}: {without_symbols(str(error).rstrip('. ') if is_own else _essence(str(error)))}"
 
 
+def is_broadcast_conflict(text: str) -> bool:
+    """Returns whether a message of torch reports that two sizes differ and neither is known to be 1."""
+    return "must match the size of tensor b" in text or "Attempting to broadcast a dimension" in text
+
+
 def is_dim_conflict(text: str) -> bool:
     """Returns whether a message of torch reports that a dim cannot be dynamic in the requested way."""
     return any(re.search(each.sign, text) for each in _FAILURES if each.id is MessageId.DIM_CONFLICT)

@@ -34,6 +34,8 @@ _DTYPES = {
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64,
 }  # fmt: skip
 """The dtypes that hold the positions of a sequence exactly."""
+_MASKS = {torch.bool, torch.uint8}
+"""The dtypes of an index that tells which rows are read, and not where they are."""
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
 _LOOKUPS = frozenset({
     "gather", "index_add", "index_copy", "index_fill", "index_select", "scatter", "scatter_add", "scatter_reduce",
@@ -65,10 +67,13 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
             known[node] = found
         for table, axis, index in _lookups(node):
             rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
-            if index in known and isinstance(rows, int):
-                low, high = known[index]
+            if index in known and index.meta["val"].dtype not in _MASKS:
+                (low, high), rows = known[index], expression(rows)
                 first = -rows if node.target is aten.index.Tensor else 0  # the other operators refuse negative indices
-                for condition in (sympy.Le(high + 1, rows), sympy.Ge(low, first)):
+                last = sympy.Le(high + 1, rows)
+                if not (rows.is_number or low == 0):  # no index is outside of an empty table if there is no index
+                    last = sympy.Or(last, sympy.Lt(high, low))
+                for condition in (last, sympy.Ge(low, first)):
                     if condition.free_symbols:
                         yield condition.xreplace(defined), _line(node)
 

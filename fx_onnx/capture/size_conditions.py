@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import sympy
 import torch
@@ -402,17 +402,24 @@ class SizeFacts:
                 elif outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
                     findings.append(excluding)
                 elif outcome is Outcome.RAISES and size == 1:
-                    yield replace(condition, expression=symbol >= self._smallest(symbol), kind="bound")
+                    yield self._least(symbol, condition)
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
         agree = self._agree_eagerly(sizes) if findings else True
         is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
         yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
-    def _smallest(self, symbol: sympy.Symbol) -> int:
-        """Returns the smallest size from 2 on for which the module raises no exception."""
+    def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
+        """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
+
+        It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and as small.
+        """
         largest = min(self._larger[symbol], _LARGEST_LEAST)
         outcomes = ((n, self._outcome({**self._larger, symbol: n})) for n in range(2, largest))
-        return next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
+        least = next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
+        smaller = {each: min(2, size) for each, size in self._larger.items()}
+        is_bound = self._outcome({**smaller, symbol: 1}) is Outcome.RAISES
+        kind: Literal["bound", "finding"] = "bound" if is_bound else "finding"
+        return replace(condition, expression=symbol >= least, kind=kind, cause=RAISES, is_certain=False)
 
     def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
         """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""
