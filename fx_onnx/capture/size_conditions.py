@@ -248,9 +248,16 @@ class SizeFacts:
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
             yield from self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
-            yield replace(condition, kind="bound")
+            is_bound = all(self._raises_with_ones(condition, point, kept) for point, _ in tried)
+            yield replace(condition, kind="bound" if is_bound else "finding", is_certain=False)
         elif condition.guard is not None:
             forget_guard(self._shape_env, condition.guard, is_disproved=True)
+
+    def _raises_with_ones(self, condition: Condition, point: Sizes, kept: Sequence[Condition]) -> bool:
+        """Returns whether the module raises where the dims of a condition have these sizes, and all others are 1."""
+        ones = {symbol: 1 for symbol in self._larger if self._may_be(symbol, 1, kept)}
+        sizes = {**self._larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
+        return not all(each.holds(sizes) for each in kept) or self._outcome(sizes) is Outcome.RAISES
 
     def _weakened(
         self, condition: Condition, tried: Sequence[tuple[Sizes, Outcome]], kept: Sequence[Condition]
@@ -281,32 +288,28 @@ class SizeFacts:
         if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
             yield replace(condition, is_certain=False)
             return
-        for broadcast, point in self._broadcasts(condition, points, kept):
-            for outcome in map(self._outcome, self._tries([point], kept)):
-                if outcome not in (Outcome.RAISES, Outcome.EQUAL):
-                    yield replace(condition, expression=sympy.Not(broadcast), cause=BRANCH)
-                if outcome is not Outcome.RAISES:
-                    expression = sympy.Or(expression, broadcast)
+        for point in self._tries(list(self._broadcasts(condition, points, kept)), kept):
+            outcome, exception = self._outcome(point), sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
+            if outcome is not Outcome.RAISES and len(condition.symbols) > 1:
+                yield replace(condition, is_certain=False)  # the sizes of the program may follow from the condition
+                return
+            if outcome not in (Outcome.RAISES, Outcome.EQUAL):
+                yield replace(condition, expression=sympy.Not(exception), cause=BRANCH)
+            if outcome is not Outcome.RAISES:
+                expression = sympy.Or(expression, exception)
         yield replace(condition, expression=expression, kind="bound")
 
-    def _broadcasts(
-        self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]
-    ) -> Iterator[tuple[Any, Sizes]]:
-        """Yields that a size is 1, or a side of a comparison, with sizes where this excludes the condition."""
+    def _broadcasts(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields excluded sizes for which a side of a comparison is 1."""
         symbols, sides = condition.symbols, condition.expression.args
         if 0 in sides or not isinstance(condition.expression, (sympy.Eq, sympy.Ge)):
             return
         are_one = [condition_of(sympy.Eq(side, 1), symbols) for side in sides]
         given = {symbol: self._larger[symbol] for symbol in symbols}
         at_one = ({**given, symbol: 1} for symbol in symbols if self._may_be(symbol, 1, kept))
-        excluded = [each for each in (*at_one, *points) if not condition.holds(each)]
-        found = dict[Any, Sizes]()
-        for test, side in zip(are_one, sides, strict=True):
-            for point in (each for each in excluded if test(*each.values())):
-                small = [symbol for symbol in symbols if point[symbol] == 1]
-                is_one = sympy.Eq(small[0] if small else side, 1)
-                found.setdefault(is_one if len(symbols) > 1 else sympy.Eq(symbols[0], point[symbols[0]]), point)
-        yield from itertools.islice(found.items(), 2)
+        excluded = (each for each in (*at_one, *points) if not condition.holds(each))
+        small = (each for each in excluded if any(is_one(*each.values()) for is_one in are_one))
+        yield from itertools.islice(small, 2)
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
@@ -460,9 +463,6 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
-        if isinstance(expression, sympy.Or) and len(symbols) > 1:  # a bound, or a size that is broadcast
-            parts = sorted(expression.args, key=lambda part: -len(part.free_symbols))
-            return " or ".join(self.text(replace(condition, expression=part)) for part in parts)
         if len(symbols) == 2 and any(part in text for part in _OPERATORS):
             excluded = self._excluded(condition)
             equal = (each.expression for each in _comparisons(condition) if self._excluded(each) == excluded)
