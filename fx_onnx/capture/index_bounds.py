@@ -53,8 +53,10 @@ _FORMULAS: dict[str, Callable[..., Range | None]] = {
 }
 
 
-def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str]]:
-    """Yields the conditions under which the indices are inside their tables, each with its line of the code.
+def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str, bool]]:
+    """Yields the conditions under which indices are inside of tables, with the line, and whether the table is static.
+
+    The size of a dynamic table may be the outcome of a branch, which leaves a guard.
 
     Args:
         program: the captured program.
@@ -62,20 +64,22 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
     """
     known: dict[torch.fx.Node, Range] = {}
     for node in program.graph.nodes:
-        found = _range(node, known)
-        if found is not None and all(each.is_integer for each in found):  # a fraction is rounded later
-            known[node] = found
+        values = _range(node, known)
+        if values is not None and all(each.is_integer for each in values):  # a fraction is rounded later
+            known[node] = values
         for table, axis, index in _lookups(node):
             rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
             if index in known and index.meta["val"].dtype not in _MASKS:
                 (low, high), rows = known[index], expression(rows)
-                first = -rows if node.target is aten.index.Tensor else 0  # the other operators refuse negative indices
-                last = sympy.Le(high + 1, rows)
-                if not (rows.is_number or low == 0):  # no index is outside of an empty table if there is no index
-                    last = sympy.Or(last, sympy.Lt(high, low))
-                for condition in (last, sympy.Ge(low, first)):
-                    if condition.free_symbols:
-                        yield condition.xreplace(defined), _line(node)
+                is_static = bool(rows.is_number)
+                found = [sympy.Le(high + 1, rows)]
+                if is_static:
+                    first = -rows if node.target is aten.index.Tensor else 0  # the others refuse negative indices
+                    found.append(sympy.Ge(low, first))
+                elif low != 0:  # no index is outside of an empty table if there is no index
+                    found = [sympy.Or(*found, sympy.Lt(high, low))]
+                for condition in (each for each in found if each.free_symbols):
+                    yield condition.xreplace(defined), _line(node), is_static
 
 
 def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:

@@ -86,7 +86,10 @@ def recorded_conditions(
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
         found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
-    found |= {each: Condition(each, raises=True, place=at) for each, at in index_bounds(program, defined)}
+    bounds = [
+        (Condition(each, raises=True, place=at), is_static) for each, at, is_static in index_bounds(program, defined)
+    ]
+    found |= {each.expression: each for each, is_static in bounds if is_static}
     found |= {each: Condition(each, cause="divides by it", place=at) for each, at in _divisors(program, defined)}
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
@@ -100,6 +103,8 @@ def recorded_conditions(
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             found.setdefault(part, Condition(part, *facts, guard=recorded))
+    for each, _ in bounds:
+        found.setdefault(each.expression, each)
     return list(found.values())
 
 
