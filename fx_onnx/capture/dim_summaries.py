@@ -78,7 +78,8 @@ def _sizes(
         limits = (0, limits[1])  # a multiple is not 1
     words = sizes_in_words(*limits)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
-    places = dict.fromkeys(each.place[1:-1] for each in (*relations, *own) if each.place)
+    lines = [*(each.place for each in relations), *(each.place for each in own)]
+    places = dict.fromkeys(each[1:-1] for each in lines if each)
     return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
 
 
