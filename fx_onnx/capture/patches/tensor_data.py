@@ -59,8 +59,8 @@ def replaced_data(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tenso
     Raises:
         CaptureError: The last data have another shape or dtype.
     """
-    for tensor in tensors:
-        first, line = vars(tensor).pop(_REPLACED, (tensor, ""))
+    for tensor in (each for each in tensors if _REPLACED in vars(each)):  # a question for a shape takes time
+        first, line = vars(tensor).pop(_REPLACED)
         if (first.shape, first.dtype) != (tensor.shape, tensor.dtype):
             raise CaptureError(
                 f"The forward gives a weight, a buffer or an argument data of another shape or dtype{line}: "
