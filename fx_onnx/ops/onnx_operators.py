@@ -121,11 +121,13 @@ def onnx_symbolic_multi_out(
     """Emits any ONNX operator; its results have the declared shapes and dtypes, also those of 4 bits.
 
     Raises:
-        TypeError: the ONNX operator has another meaning in the model's opset than in ``version``.
+        TypeError: the ONNX operator has another meaning in the model's opset than in ``version``, or no result.
     """
     if not domain and version is not None:
         check_meaning(op_type, version, op.opset)
     count = len(onnx_dtypes)
+    if not count:
+        raise TypeError(f"an ONNX operator has at least one result, and {op_type} is declared with none")
     emitted = op.emit(op_type, *inputs, domain=domain, version=version, outputs=count, **_decoded(**attributes))
     results: list[Value] = [emitted] if count == 1 else list(emitted)
     for result, dtype in zip(results, map(DataType, onnx_dtypes), strict=True):

@@ -69,7 +69,7 @@ the time to load.
 def new_session(
     model: str | bytes, provider: str | None = None, *, optimized: bool = True
 ) -> onnxruntime.InferenceSession:
-    """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available, and logs errors only.
+    """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available.
 
     The session multiplies by dequantized weights in float32, as the model specifies. The default of ONNX Runtime also
     rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``). Operators between
@@ -88,7 +88,7 @@ def new_session(
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # an error is an exception with the same text
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimized:
@@ -249,12 +249,8 @@ def run_session(session: Session, inputs: Mapping[str, torch.Tensor]) -> tuple[t
     """
     if isinstance(session, ReferenceSession):
         return session.run(inputs)
-    import onnxruntime
-
-    options = onnxruntime.RunOptions()
-    options.log_severity_level = 3
     values = {name: _to_runtime(tensor) for name, tensor in inputs.items()}
-    return tuple(_from_runtime(value) for value in session.run_with_ort_values(None, values, options))
+    return tuple(_from_runtime(value) for value in session.run_with_ort_values(None, values))
 
 
 def compute_values(

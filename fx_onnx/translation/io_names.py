@@ -21,10 +21,11 @@ from fx_onnx.core.user_outputs import graph_leaves
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
-    """Gives the inputs and outputs the requested names; another value that has such a name gets a new one.
+    """Gives the inputs and outputs the requested names; an inner value that has such a name gets a new one.
 
     Raises:
-        ArgumentError: there are more names than inputs or outputs, or an output does not have a named axis.
+        ArgumentError: there are more names than inputs or outputs, a name belongs to an input without a new name, or an
+            output does not have a named axis.
     """
     graph = model.graph
     inputs = [value for value in graph.inputs if not value.is_initializer()]
@@ -38,7 +39,15 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
             raise ArgumentError(
                 f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.", id=MessageId.NAMES
             )
-    _rename(dict(names), graph)
+    named = dict(names)
+    for value in inputs:
+        if value not in named and value.name in named.values():
+            raise ArgumentError(
+                f"{value.name!r} in input_names or output_names is the name of an input that input_names does not "
+                "rename; choose another one, or name that input too.",
+                id=MessageId.NAMES,
+            )
+    _rename(named, graph)
     _name_weights(graph, request.weights)
     if request.output_axes:
         _name_output_axes(model, request)

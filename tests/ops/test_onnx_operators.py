@@ -188,6 +188,19 @@ def test_symbolic_operators_run() -> None:
     assert_close(program(larger), (torch.nn.functional.gelu(larger) + 1, *larger.topk(2)))
 
 
+@pytest.mark.parametrize("name", ["TopK", "com.microsoft::Gelu"])
+def test_an_operator_without_results_is_refused(name: str) -> None:
+    class Symbolic(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch.onnx.ops.symbolic_multi_out(name, (x,), dtypes=(), shapes=())
+            return x + 1
+
+    with pytest.raises(
+        fx_onnx.OnnxExporterError, match=r"has at least one result, and (TopK|Gelu) is declared with none"
+    ):
+        fx_onnx.export(Symbolic().eval(), (X,))
+
+
 class Quantizes(nn.Module):
     """Rounds to 4 bits; one result goes through an operator of torch, which computes with bytes."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnxruntime
 import pytest
 import torch
 
@@ -40,18 +41,47 @@ def test_it_names_the_translation() -> None:
         my_program(verify=True)
 
 
-def test_a_node_that_fails_has_its_line() -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.reshape(-1, 4) + 1
+class Reshaped(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 4) + 1
 
-    program = fx_onnx.export(Model(), (torch.ones(4, 2),), dynamic_shapes=({0: "n"},))
-    line = Model.forward.__code__.co_firstlineno + 1
+
+def reshaped() -> fx_onnx.ONNXProgram:
+    return fx_onnx.export(Reshaped(), (torch.ones(4, 2),), dynamic_shapes=({0: "n"},))
+
+
+def test_a_node_that_fails_has_its_line() -> None:
+    line = Reshaped.forward.__code__.co_firstlineno + 1
     with pytest.raises(
         OnnxExporterError, match=r"fails at the node '[\w.]+' \(Reshape\) of aten.reshape \(.*: The input"
     ) as error:
-        program(torch.ones(3, 2))
+        reshaped()(torch.ones(3, 2))
     assert error.value.place.endswith(f"test_session_runtime_errors.py:{line}")
+
+
+@pytest.mark.parametrize(
+    "use", [lambda p: p(torch.ones(3, 2)), lambda p: p.compute_values(["add"], (torch.ones(3, 2),))]
+)
+def test_onnxruntime_does_not_print_what_the_exception_says(use: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(OnnxExporterError, match="The input"):
+        use(reshaped())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("severity", "printed"), [(3, True), (4, False)])
+def test_a_session_of_the_user_keeps_its_options(
+    severity: int, printed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def session(model: str | bytes) -> onnxruntime.InferenceSession:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = severity
+        return onnxruntime.InferenceSession(model, options)
+
+    program = reshaped()
+    program.initialize_inference_session(session)
+    with pytest.raises(OnnxExporterError, match="The input"):
+        program(torch.ones(3, 2))
+    assert ("Non-zero status code" in capfd.readouterr().err) is printed
 
 
 def test_a_model_that_is_not_loaded() -> None:

@@ -30,6 +30,33 @@ def test_names_may_be_swapped() -> None:
     assert names(input_names=["y", "x"], output_names=["mul", "add"]) == (["y", "x"], ["mul", "add"])
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"output_names": ["x"]}, "x"),
+        ({"output_names": ["p", "y"], "input_names": ["a"]}, "y"),
+        ({"input_names": ["y"]}, "y"),
+    ],
+)
+def test_no_input_loses_its_name_to_another_value(options: dict[str, object], name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"'{name}' in input_names or output_names is the name of an input that"):
+        names(**options)
+
+
+@pytest.mark.parametrize("options", [{"input_names": ["a", "a"]}, {"output_names": ["a", "a"]}])
+def test_a_name_is_given_once(options: dict[str, object]) -> None:
+    with pytest.raises(ArgumentError, match="must differ; repeated: a"):
+        names(**options)
+
+
+def test_a_name_may_be_free_again_or_that_of_an_inner_value_or_a_dim() -> None:
+    assert names(input_names=["a", "b"], output_names=["x", "y"]) == (["a", "b"], ["x", "y"])
+    assert names(input_names=["add"]) == (["add", "y"], ["add_1", "mul"])
+    program = fx_onnx.export(Two().eval(), EXAMPLE, output_names=["n"], dynamic_shapes=({0: "n"}, {0: "n"}))
+    assert program.model.graph.outputs[0].name == "n"
+    assert program.model.graph.outputs[0].shape == ("n", 3)
+
+
 def test_the_original_name_is_kept_as_metadata() -> None:
     graph = fx_onnx.export(Two().eval(), EXAMPLE, input_names=["a"]).model.graph
     assert graph.inputs[0].metadata_props[metadata.ORIGINAL_NODE_NAME] == "x"
