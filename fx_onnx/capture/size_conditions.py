@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import sympy
 import torch
@@ -345,9 +345,11 @@ class SizeFacts:
         """Returns how the module and the program compare for sizes.
 
         They run on the meta device first, which is faster. A difference counts only if both agree where all guards
-        hold, and an exception only if they agree somewhere; else the tensors of this device do not tell.
+        hold, and an exception only if they agree somewhere; else the tensors of this device do not tell, of any size.
         """
         for on_meta in (True, False):
+            if self._outcomes.get((on_meta, *self._larger.items()), Outcome.EQUAL) is not Outcome.EQUAL:
+                continue
             outcome = self._compared(sizes, on_meta)
             if outcome is Outcome.RAISES and on_meta in self._agreeing:
                 return outcome
@@ -419,10 +421,10 @@ class SizeFacts:
         largest = min(self._larger[symbol], _LARGEST_LEAST)
         outcomes = ((n, self._outcome({**self._larger, symbol: n})) for n in range(2, largest))
         least = next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
-        smaller = {each: min(2, size) for each, size in self._larger.items()}
-        is_bound = self._outcome({**smaller, symbol: 1}) is Outcome.RAISES
-        kind: Literal["bound", "finding"] = "bound" if is_bound else "finding"
-        return replace(condition, expression=symbol >= least, kind=kind, cause=RAISES, is_certain=False)
+        small = {each: min(2, size) for each, size in self._larger.items()} | {symbol: 1}
+        is_bound = self._outcome(small) is Outcome.RAISES
+        found = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False)
+        return replace(found, kind="bound") if is_bound else found
 
     def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
         """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""
@@ -443,8 +445,7 @@ class SizeFacts:
 
     def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
         """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
-        sizes = {**self._larger, symbol: size}
-        questions = questions_of(self._shape_env)
+        sizes, questions = {**self._larger, symbol: size}, questions_of(self._shape_env)
         for question in sorted(questions, key=lambda each: not questions[each].is_own):
             asked = Condition(question)
             is_condition = isinstance(question, Boolean) and symbol in question.free_symbols <= sizes.keys()
