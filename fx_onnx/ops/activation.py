@@ -178,6 +178,8 @@ def aten_softshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
 def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
     """Emits Softmax or LogSoftmax along ``dim``; a 0-d tensor gets an axis first because ONNX requires one.
 
+    The last axis is -1, and is written although it is the default: onnxscript's fusers of attention look for it.
+
     Raises:
         TypeError: the result is not floating point. torch's fake tensors admit integers, and its kernels refuse them.
     """
@@ -186,7 +188,7 @@ def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
     value = op.cast(self, op.out_dtype)
     if op.rank(self) == 0:
         return op.squeeze(op.emit(op_type, op.unsqueeze(value, 0), axis=0), 0)
-    result: Value = op.emit(op_type, value, axis=None if dim in (-1, op.rank(self) - 1) else dim)
+    result: Value = op.emit(op_type, value, axis=-1 if dim == op.rank(self) - 1 else dim)
     return result
 
 

@@ -21,6 +21,7 @@ from fx_onnx.passes.cleanup.identities import (
     merge_casts,
 )
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions, EliminateDeadCode
+from fx_onnx.passes.cleanup.row_guards import eliminate_row_guards
 from fx_onnx.passes.cleanup.shapes import (
     eliminate_index_grids,
     eliminate_trivial_moves,
@@ -87,6 +88,7 @@ PASSES: tuple[Pass, ...] = (
     fuse_split_rotary,
     fuse_partial_rotary,
     eliminate_softmax_shifts,
+    eliminate_row_guards,
     fuse_attention,
     fold_repeated_heads,
     fold_repeats_into_rows,
