@@ -6,6 +6,10 @@ Each runtime gets its own environment in the folder: a virtual environment, or a
 are those of benchmarks/runtime_models.py with dynamic dims, and each is run at two sizes. The folder keeps the files
 and the outcomes, so a run continues where an earlier one ended; ``--again`` repeats the selected ones. The last lines
 are the table of docs/runtimes.md.
+
+``--prepare`` writes the files and FOLDER/jobs.json, and runs nothing. Copy the folder to a machine that has the
+runtime, a GPU perhaps, and run ``python -m benchmarks.runtime_jobs FOLDER/jobs.json`` there. This needs a runtime in
+Python. Copy FOLDER/outcomes back: this command then prints the table.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ import json
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +32,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 import fx_onnx
+from benchmarks.runtime_jobs import WORKERS, Job, Outcome, keep, kept_at, outcome
 from benchmarks.runtime_models import MODELS, TOLERANCE_OF_INT8, TOLERANCE_OF_ROUNDED, Model
+from fx_onnx.capture import pytrees
 from fx_onnx.core import opsets
 from fx_onnx.targets.known_targets import find_target
 from tests.models.registry import Inputs
-
-WORKERS = Path(__file__).parent / "runtime_workers"
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ _ALL = (
     Runtime("openvino", ("openvino==2026.4.1", "onnx"), "openvino"),
     Runtime("onnxruntime-web", (_WEB,), "onnxruntime-web", "onnxruntime_web.mjs"),
     Runtime("chromium", (_WEB, "puppeteer-core@25.16.0"), "onnxruntime-web", "onnxruntime_web.mjs"),
+    Runtime("onnxruntime", ("onnxruntime==1.31.1",)),
+    Runtime("onnxruntime-cuda", ("onnxruntime-gpu[cuda,cudnn]==1.31.1",), "onnxruntime-cuda"),
     Runtime("reference", ("onnx==1.23.2",), "reference", seconds=60),
     Runtime("tract", ("tract==0.23.9", "numpy"), "tract"),
     Runtime("mnn", ("mnn==3.6.1", "numpy"), "mnn"),
@@ -95,51 +102,12 @@ _ALL = (
 RUNTIMES = {each.name: each for each in _ALL}
 
 
-@dataclass
-class Outcome:
-    """The result of one model in one runtime.
-
-    Attributes:
-        exporter: "fx_onnx" or "torch.onnx".
-        model: the name of the network.
-        exported: whether there is a file.
-        loads: whether the runtime loads it.
-        right: whether the results are right at both sizes.
-        why: the first problem.
-    """
-
-    exporter: str
-    model: str
-    exported: bool = False
-    loads: bool = False
-    right: bool = False
-    why: str = ""
-
-
-@dataclass
-class Job:
-    """One run of a file.
-
-    Attributes:
-        path: the ONNX file.
-        written: where the worker writes its files: ``WRITTEN.RUN.OUTPUT.npy`` for a result.
-        inputs: the .npy files of the arguments of each run.
-        outputs: the .npy files of the expected results of each run.
-        results: the names of the outputs.
-    """
-
-    path: str
-    written: str
-    inputs: list[dict[str, str]] = field(default_factory=list)
-    outputs: list[list[str]] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-
-
 # ---------------------------------------------------------------- export
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
     """Returns the tensors of a structure, in order."""
+    pytrees.register(tree)  # the caches of transformers, before an export does it
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -181,11 +149,14 @@ class Files:
             self.captured = program.exported_program
         fx_onnx.export(self.captured, (), path, verbose=False, target=target)
 
-    def job(self, path: Path, written: Path) -> Job:
+    def job(self, runtime: Runtime, exporter: str, path: Path) -> Job:
         """Returns the work of a runtime. The arguments are in the order of the graph's inputs."""
         graph = onnx.load(path, load_external_data=False).graph
         names = [value.name for value in graph.input]
-        found = Job(str(path), str(written), results=[value.name for value in graph.output])
+        found = Job(
+            runtime.name, runtime.worker, exporter, self.model.name, self._place(path),
+            max(self.model.tolerance, runtime.tolerance), runtime.seconds, results=[each.name for each in graph.output],
+        )  # fmt: skip
         for number, inputs in enumerate(self.examples):
             given = zip(names, ordered(names, self.module, inputs), strict=True)
             found.inputs.append({name: self._saved(f"{number}.in{i}", x) for i, (name, x) in enumerate(given)})
@@ -195,7 +166,7 @@ class Files:
     def _results(self, number: int) -> list[str]:
         known = sorted(self.folder.glob(f"tensors/{self.model.name}.{number}.out*.npy"), key=_index)
         if known:
-            return list(map(str, known))
+            return list(map(self._place, known))
         inputs = self.model.examples(self.module)[number]
         with torch.no_grad():
             results = tensors(self.module(*inputs.args, **inputs.kwargs))
@@ -205,7 +176,10 @@ class Files:
         file = self.folder / "tensors" / f"{self.model.name}.{suffix}.npy"
         file.parent.mkdir(exist_ok=True)
         np.save(file, tensor.detach().contiguous().numpy())
-        return str(file)
+        return self._place(file)
+
+    def _place(self, file: Path) -> str:
+        return file.relative_to(self.folder).as_posix()
 
 
 def _index(path: Path) -> int:
@@ -239,80 +213,34 @@ def command(runtime: Runtime, folder: Path) -> list[str]:
     return [str(place / "bin" / "python"), str(WORKERS / runtime.worker), runtime.name]
 
 
-def run(worker: Sequence[str], work: Job, seconds: int) -> dict[str, Any]:
-    """Runs one job in a separate process, because a runtime may crash."""
-    try:
-        done = subprocess.run(
-            [*worker, json.dumps(asdict(work))], capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"loads": False, "why": f"no result in {seconds} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"loads"')]
-    return json.loads(lines[-1]) if lines else {"loads": False, "why": (done.stderr or "it crashed").strip()[-200:]}
-
-
-def compared(work: Job, tolerance: float) -> str:
-    """Returns the first difference between the results that the worker wrote and the expected ones; empty if none."""
-    for number, expected in enumerate(work.outputs):
-        for place, file in enumerate(expected):
-            want, result = np.load(file).astype(np.float64), Path(f"{work.written}.{number}.{place}.npy")
-            if not result.exists():
-                return f"run {number}, output {place}: no result"
-            found = np.load(result).astype(np.float64)
-            if found.shape != want.shape:
-                return f"run {number}, output {place}: shape {found.shape} instead of {want.shape}"
-            scale = max(1e-6, float(np.abs(want).max(initial=0)))
-            error = float(np.abs(found - want).max(initial=0)) / scale
-            if not error <= tolerance:
-                return f"run {number}, output {place}: differs by {error:.1e}"
-    return ""
-
-
 # ---------------------------------------------------------------- the table
 
 
-def outcome(runtime: Runtime, exporter: str, files: Files, folder: Path, again: bool) -> Outcome:
-    """Exports and runs one model."""
-    found = Outcome(exporter, files.model.name)
+def prepared(runtime: Runtime, exporter: str, files: Files, again: bool) -> Job | Outcome:
+    """Exports one model; returns the work that is left, or why there is no file."""
     opset = opsets.DEFAULT_OPSET if runtime.target is None else find_target(runtime.target).opset
     try:
         path = files.export(exporter, runtime.target, opset, again and exporter == "fx_onnx")
-        work = files.job(path, _empty(folder / "results" / runtime.name / f"{found.model}.{exporter}"))
-        found.exported = True
+        return files.job(runtime, exporter, path)
     except Exception as error:  # any exporter's error is a row of the table
-        found.why = f"export: {type(error).__name__}: {error}"[:300].replace("\n", " ")
-        return found
-    reply = run(command(runtime, folder), work, runtime.seconds)
-    found.loads, found.why = reply["loads"], reply.get("why", "")
-    if found.loads and not found.why:
-        found.why = compared(work, max(files.model.tolerance, runtime.tolerance))
-        found.right = not found.why
-    return found
+        why = f"export: {type(error).__name__}: {error}"[:300].replace("\n", " ")
+        return Outcome(exporter, files.model.name, why=why)
 
 
-def _empty(written: Path) -> Path:
-    """Removes the files that an earlier run wrote."""
-    written.parent.mkdir(parents=True, exist_ok=True)
-    for file in written.parent.glob(f"{written.name}.*"):
-        file.unlink()
-    return written
-
-
-def outcomes(
+def works(
     runtimes: Sequence[str], models: Sequence[Model], exporters: Sequence[str], folder: Path, again: bool
-) -> Iterator[tuple[str, Outcome]]:
-    """Yields the outcome of each model in each runtime; the folder keeps it."""
+) -> Iterator[tuple[str, Job | Outcome]]:
+    """Yields each model in each runtime: its outcome if the folder keeps it, else the work that is left."""
     for model in models:
         files: Files | None = None
         for exporter in exporters:
             for runtime in runtimes:
-                kept = folder / "outcomes" / runtime / f"{model.name}.{exporter}.json"
-                if again or not kept.exists():
+                kept = kept_at(folder, runtime, model.name, exporter)
+                if kept.exists() and not again:
+                    yield runtime, Outcome(**json.loads(kept.read_text(encoding="utf-8")))
+                else:
                     files = files or Files(model, folder)
-                    found = outcome(RUNTIMES[runtime], exporter, files, folder, again)
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    kept.write_text(json.dumps(asdict(found)))
-                yield runtime, Outcome(**json.loads(kept.read_text()))
+                    yield runtime, prepared(RUNTIMES[runtime], exporter, files, again)
 
 
 def table(found: Sequence[tuple[str, Outcome]], exporters: Sequence[str]) -> Iterator[str]:
@@ -327,6 +255,18 @@ def table(found: Sequence[tuple[str, Outcome]], exporters: Sequence[str]) -> Ite
         yield f"| {runtime}: {', '.join(RUNTIMES[runtime].packages)} | {' | '.join(cells)} |"
 
 
+def placement(found: Sequence[tuple[str, Outcome]]) -> Iterator[str]:
+    """Yields how many nodes each provider of a runtime has, for the runtimes whose worker counts them."""
+    for runtime, exporter in dict.fromkeys((name, one.exporter) for name, one in found if one.nodes):
+        total: dict[str, Counter[str]] = {}
+        for operators in (one.nodes for name, one in found if (name, one.exporter) == (runtime, exporter)):
+            for provider, counts in operators.items():
+                total[provider] = total.get(provider, Counter()) + Counter(counts)
+        for provider, each in total.items():
+            most = ", ".join(f"{operator} {count}" for operator, count in each.most_common(12))
+            yield f"{runtime}, {exporter}: {each.total():,} nodes in {provider}: {most}"
+
+
 def main() -> None:
     """Prints one line for each model, then the table."""
     parser = argparse.ArgumentParser()
@@ -335,15 +275,24 @@ def main() -> None:
     parser.add_argument("--exporters", default="fx_onnx,torch.onnx")
     parser.add_argument("--folder", type=Path, default=Path("build/runtimes"))
     parser.add_argument("--again", action="store_true", help="repeat what was run before")
+    parser.add_argument("--prepare", action="store_true", help="write the files and jobs.json, and run nothing")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     models = [model for model in MODELS if model.name in given.models.split(",")]
-    exporters, rows = given.exporters.split(","), []
-    for runtime, one in outcomes(given.runtimes.split(","), models, exporters, given.folder.resolve(), given.again):
-        rows.append((runtime, one))
-        state = "right" if one.right else "loads" if one.loads else "exported" if one.exported else "no file"
-        print(f"{runtime:16} {one.model:24} {one.exporter:10} {state:8} {one.why}", flush=True)
-    print("\n".join(table(rows, exporters)))
+    folder, exporters, runtimes = given.folder.resolve(), given.exporters.split(","), given.runtimes.split(",")
+    rows: list[tuple[str, Outcome]] = []
+    jobs: list[Job] = []
+    for runtime, work in works(runtimes, models, exporters, folder, given.again):
+        if isinstance(work, Job) and given.prepare:
+            jobs.append(work)
+            continue
+        found = outcome(command(RUNTIMES[runtime], folder), work, folder) if isinstance(work, Job) else work
+        keep(folder, runtime, found)
+        rows.append((runtime, found))
+    if given.prepare:
+        (folder / "jobs.json").write_text(json.dumps([asdict(work) for work in jobs]), encoding="utf-8")
+        print(f"{folder / 'jobs.json'}: {len(jobs)} jobs")
+    print("\n".join([*table(rows, exporters), *placement(rows)]))
 
 
 if __name__ == "__main__":

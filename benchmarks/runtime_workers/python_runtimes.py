@@ -1,7 +1,7 @@
 """Runs one model in one Python runtime; benchmarks/runtimes.py starts it in the runtime's own environment.
 
-It has no other imports than NumPy and the runtime. It prints {"loads": ..., "why": ...} and writes the results to
-``WRITTEN.RUN.OUTPUT.npy``.
+It has no other imports than NumPy and the runtime. It prints {"loads": ..., "why": ..., "nodes": ...} and writes the
+results to ``WRITTEN.RUN.OUTPUT.npy``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,52 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 Run = Callable[[dict[str, Any]], Sequence[Any]]
+
+
+class Session:
+    """A session of ONNX Runtime.
+
+    Attributes:
+        nodes: provider → operator → the number of its nodes, before the provider fuses them.
+    """
+
+    def __init__(self, path: str, *providers: str | tuple[str, dict[str, str]]) -> None:
+        """Loads the model; raises RuntimeError if ONNX Runtime cannot create the first of the providers."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        self.session = onnxruntime.InferenceSession(path, options, providers=providers)
+        first = providers[0] if isinstance(providers[0], str) else providers[0][0]
+        if first not in self.session.get_providers():
+            raise RuntimeError(f"ONNX Runtime has no {first} here, only {', '.join(self.session.get_providers())}")
+        self.nodes: dict[str, Counter[str]] = {}
+        for part in self.session.get_provider_graph_assignment_info():
+            self.nodes.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
+
+    def __call__(self, inputs: dict[str, Any]) -> Sequence[Any]:
+        """Returns the outputs, in order."""
+        return self.session.run(None, inputs)
+
+
+def onnxruntime(job: dict[str, Any]) -> Run:
+    """Returns a session on the CPU."""
+    return Session(job["path"], "CPUExecutionProvider")
+
+
+def onnxruntime_cuda(job: dict[str, Any]) -> Run:
+    """Returns a session on an NVIDIA GPU, which rounds the operands of products to TF32 by default."""
+    import onnxruntime
+
+    onnxruntime.preload_dlls()  # CUDA and cuDNN of the packages nvidia-*, or of the system
+    return Session(job["path"], ("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider")
 
 
 def openvino(job: dict[str, Any]) -> Run:
@@ -114,16 +154,18 @@ def _shortened(message: str) -> str:
 def main(runtime: str, text: str) -> None:
     """Loads the model, then runs it with all inputs."""
     job = json.loads(text)
-    loads, why = False, ""
+    loads, why, nodes = False, "", {}
+    every = (onnxruntime, onnxruntime_cuda, openvino, reference, tract, mnn, iree, tinygrad)
     try:
-        run = {each.__name__: each for each in (openvino, reference, tract, mnn, iree, tinygrad)}[runtime](job)
-        loads = True
+        run = {each.__name__: each for each in every}[runtime.replace("-", "_")](job)
+        loads, nodes = True, getattr(run, "nodes", {})
         for number, files in enumerate(job["inputs"]):
             for place, result in enumerate(run({name: np.load(file) for name, file in files.items()})):
                 np.save(f"{job['written']}.{number}.{place}.npy", np.asarray(result))
     except Exception as error:  # whatever the runtime raises is the answer
         why = _shortened(f"{type(error).__name__}: {error}")
-    print(f"\n{json.dumps({'loads': loads, 'why': why})}", flush=True)  # MNN leaves its own last line open
+    reply = json.dumps({"loads": loads, "why": why, "nodes": nodes})
+    print(f"\n{reply}", flush=True)  # MNN leaves its own last line open
 
 
 if __name__ == "__main__":

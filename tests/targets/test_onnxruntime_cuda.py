@@ -1,4 +1,6 @@
-"""The target onnxruntime-cuda, which is compared with the table of the provider's kernels only."""
+"""The target onnxruntime-cuda, which is compared with the table of the provider's kernels and their known defects."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -40,3 +42,23 @@ def test_unique_of_a_vector_has_kernels() -> None:
     program = exported(lambda x: x.unique(return_inverse=True, return_counts=True), x, target="onnxruntime-cuda")
     assert program.supports("onnxruntime-cuda") and program.supports("tensorrt")
     assert_close(program(x), x.unique(return_inverse=True, return_counts=True))
+
+
+@pytest.mark.parametrize(
+    ("function", "missing", "expected"),
+    [
+        (lambda x: x.index_add(0, torch.tensor([0, 2, 0]), x), "ScatterND", "ScatterElements"),
+        (lambda x: x.pow(x), "Pow", "Mul"),
+        (lambda x: x.amax(1), "ReduceMax", "ReduceMax"),
+    ],
+)
+def test_known_defects_are_replaced_or_reported(
+    function: Callable[[torch.Tensor], torch.Tensor], missing: str, expected: str
+) -> None:
+    """Whatever the table lists: the kernels of these operators fail or are wrong for int64."""
+    x = torch.tensor([[3, 1], [0, 5], [2, -1]])
+    assert [each.operator for each in exported(function, x).supports("onnxruntime-cuda").missing] == [missing]
+    program = exported(function, x, target="onnxruntime-cuda")
+    assert expected in operators(program)
+    assert bool(program.supports("onnxruntime-cuda")) == (expected != missing)
+    assert_close(program(x), function(x))

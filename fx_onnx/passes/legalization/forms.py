@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, producer_of
 from fx_onnx.passes.rules import DeclinedError
@@ -22,6 +23,7 @@ __all__ = [
     "sizes_of",
     "static_integers",
     "swapped_with_last",
+    "with_shape",
 ]
 
 # ---------------------------------------------------------------- facts
@@ -57,6 +59,18 @@ def known_rank(f: NodeBuilder) -> int:
     if x is not None and x.shape is None:
         x.shape = ir.Shape([None] * rank_of(f.node.outputs[0]))
     return rank_of(x)
+
+
+def with_shape(f: NodeBuilder, value: Value) -> Value:
+    """Returns the value, after it inferred the shape of one that a translation left without a shape."""
+    node = value.producer() if value.shape is None else None
+    if node is not None:
+        for each in node.inputs:
+            if each is not None:
+                with_shape(f, each)
+        for output, shape in zip(node.outputs, infer_shapes(node, f.editor.opset), strict=True):
+            output.shape = shape if output.shape is None else output.shape
+    return value
 
 
 def static_integers(value: Value | None, what: str) -> list[int] | None:

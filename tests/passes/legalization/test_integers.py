@@ -11,6 +11,7 @@ from fx_onnx.passes.legalization.integers import (
     legalize_boolean_counts,
     legalize_integer_argmax,
     legalize_integer_extrema,
+    legalize_integer_powers,
     legalize_narrow_fills,
     legalize_round,
 )
@@ -134,6 +135,27 @@ def test_what_stays(dtype: str, last: int) -> None:
     text = f"g ({dtype}[M,N] x) => (int64[M,1] y) {{ y = ArgMax<axis=1, select_last_index={last}>(x) }}"
     x = X.float() if dtype == "float" else X
     check(model(text), legalize_integer_argmax, [x], ["ArgMax"])
+
+
+# ---------------------------------------------------------------- powers of integers
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_powers_are_exact(dtype: str) -> None:
+    """They wrap around as torch's do, and the powers of 0, 1 and -1 to a negative exponent are integers."""
+    x = torch.tensor([3, 3, -2, 0, 0, 7, 1, -1, -1], dtype=getattr(torch, dtype))
+    y = torch.tensor([1, 35, 63, 0, 5, 2, -4, -3, -2], dtype=x.dtype)
+    program = model(f"g ({dtype}[N] x, {dtype}[N] y) => ({dtype}[N] z) {{ z = Pow(x, y) }}")
+    assert legalize_integer_powers(program).modified
+    assert "Pow" not in [node.op_type for node in program.graph]
+    wide = [int(a) ** int(b) if b >= 0 else int(a) ** -int(b) for a, b in zip(x, y, strict=True)]
+    bits = 64 if dtype == "int64" else 32
+    assert run(program, [x, y])[0].tolist() == [(each + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) for each in wide]
+
+
+def test_the_power_of_a_float_stays() -> None:
+    text = "g (float[N] x, int64[N] y) => (float[N] z) { z = Pow(x, y) }"
+    assert not legalize_integer_powers(model(text)).modified
 
 
 # ---------------------------------------------------------------- cumulative counts of booleans in int32

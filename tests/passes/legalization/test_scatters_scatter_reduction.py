@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.passes.legalization.scatters import legalize_scatter_nd
 from tests.compare import assert_close
 from tests.passes.checking import model, run
 
@@ -98,3 +99,44 @@ def test_an_unknown_rank_is_refused() -> None:
     program.graph.inputs[0].shape = None
     with pytest.raises(OnnxExporterError, match="the rank of its input is not known"):
         OpsetStep(15)(program)
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize(
+    ("text", "x", "indices", "updates", "expected"),
+    [
+        (ROWS, (5, 3), (13, 1), (13, 3), ["Reshape", "Reshape", "Shape", "Expand", "ScatterElements"]),
+        (ROWS, (5, 3), (0, 1), (0, 3), ["Reshape", "Reshape", "Shape", "Expand", "ScatterElements"]),
+        (TUPLES, (5, 5, 2), (6, 7, 2), (6, 7, 2), None),
+        ("(float[A,B] x, int64[N,2] i, float[N] u) => (float[A,B] y) { y = ScatterND<reduction=R>(x, i, u) }",
+         (5, 5), (9, 2), (9,),
+         ["Shape", "Size", "Range", "Reshape", "GatherND", "Reshape", "ScatterElements", "Shape", "Reshape"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["double", "int64"])
+def test_a_scatter_of_rows_is_one_of_elements(
+    dtype: str,
+    text: str,
+    x: tuple[int, ...],
+    indices: tuple[int, ...],
+    updates: tuple[int, ...],
+    expected: list[str] | None,
+    reduction: str,
+) -> None:
+    inputs = [integers(*x), torch.randint(-5, 5, indices), integers(*updates)]
+    if dtype == "double":
+        inputs = [each if place == 1 else each.double() / 2**62 for place, each in enumerate(inputs)]
+    text = text.replace("float", dtype).replace("R>", f'"{reduction}">')
+    program = model("g " + text, opset=18)
+    want = run(program, inputs)
+    assert legalize_scatter_nd(program).modified
+    found = [node.op_type for node in program.graph]
+    assert "ScatterND" not in found
+    assert expected is None or found == expected
+    assert_close(run(program, inputs), want)
+
+
+@pytest.mark.parametrize(("dtype", "reduction"), [("float", "add"), ("float16", "add"), ("int64", "none")])
+def test_a_scatter_that_cuda_computes_stays(dtype: str, reduction: str) -> None:
+    text = ROWS.replace("float", dtype).replace("R>", f'"{reduction}">')
+    assert not legalize_scatter_nd(model("g " + text, opset=18)).modified
