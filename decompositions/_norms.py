@@ -1,4 +1,4 @@
-"""torch's vector norm, with a result type for mypy."""
+"""What norms and variances share."""
 
 from collections.abc import Sequence
 
@@ -17,3 +17,8 @@ def vector_norm(
     """Returns ``torch.linalg.vector_norm``, whose result type mypy does not know."""
     norm: Tensor = torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype)
     return norm
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Returns a tensor of half precision in float32, and any other as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

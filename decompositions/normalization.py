@@ -7,12 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fx_onnx.decompositions._norms import at_least_float32
 from fx_onnx.decompositions.registry import aten, decomposes
-
-
-def _at_least_float32(input: Tensor) -> Tensor:
-    """Returns the tensor in float64 if it has that dtype, and in float32 otherwise."""
-    return input if input.dtype == torch.float64 else input.float()
 
 
 def _axes_but_channels(input: Tensor) -> list[int]:
@@ -55,7 +51,7 @@ def _normalize_by_batch(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the normalized input, and the mean and variance over all axes but the channels (keepdim)."""
-    axes, exact = _axes_but_channels(input), _at_least_float32(input)
+    axes, exact = _axes_but_channels(input), at_least_float32(input)
     var, mean = torch.var_mean(exact, axes, correction=0, keepdim=True)
     out = _scale_and_shift((exact - mean) / torch.sqrt(var + eps), weight, bias)
     return out.to(input.dtype), mean, var
@@ -155,7 +151,7 @@ def instance_norm(
     """
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    exact = _at_least_float32(input)
+    exact = at_least_float32(input)
     var, mean = torch.var_mean(exact, list(range(2, input.dim())), correction=0, keepdim=True)
     return _scale_and_shift((exact - mean) / torch.sqrt(var + eps), weight, bias).to(input.dtype)
 
@@ -166,7 +162,7 @@ def rms_norm(
 ) -> Tensor:
     """Returns input / √(mean(input²) + eps) * weight over the last axes, computed in float32 or float64."""
     eps = torch.finfo(input.dtype).eps if eps is None else eps
-    exact = _at_least_float32(input)
+    exact = at_least_float32(input)
     mean = (exact * exact).mean(list(range(-len(normalized_shape), 0)), keepdim=True)
     normal = exact / torch.sqrt(mean + eps)
     return (normal if weight is None else normal * weight).to(input.dtype)
@@ -192,7 +188,7 @@ def native_layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns layer_norm, the mean and 1 / √(var + eps)."""
     out = F.layer_norm(input, normalized_shape, weight, bias, eps)
-    exact = _at_least_float32(input)
+    exact = at_least_float32(input)
     var, mean = torch.var_mean(exact, list(range(-len(normalized_shape), 0)), correction=0, keepdim=True)
     return out, mean, 1 / torch.sqrt(var + eps)
 

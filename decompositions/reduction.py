@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._norms import vector_norm
+from fx_onnx.decompositions._norms import at_least_float32, vector_norm
 from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
@@ -22,15 +22,15 @@ def _axes(self: Tensor, dim: Dims) -> list[int]:
     return [axis % self.dim() for axis in axes] or list(range(self.dim()))
 
 
-@decomposes(aten.var_mean.correction)
-def var_mean_correction(
-    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Returns Σ (self - mean)² / max(0, n - correction), where the correction is 1 by default, and the mean."""
-    axes = _axes(self, dim)
+def _moments(self: Tensor, dim: Dims, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Returns Σ (self - mean)² / max(0, n - correction), where the correction is 1 by default, and the mean.
+
+    Half precision is computed in float32, as torch does: the sum of the squares may be too large for float16.
+    """
+    axes, exact = _axes(self, dim), at_least_float32(self)
     correction = 1 if correction is None else correction
-    mean = self.mean(axes, keepdim=True)
-    deviation = self - mean
+    mean = exact.mean(axes, keepdim=True)
+    deviation = exact - mean
     square = (deviation * deviation.conj()).real if self.is_complex() else deviation * deviation
     if is_known(correction, 0):
         var = square.mean(axes, keepdim=keepdim)
@@ -38,6 +38,15 @@ def var_mean_correction(
         count = math.prod(self.size(axis) for axis in axes)
         var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)
     return var, mean if keepdim or not axes else mean.squeeze(axes)
+
+
+@decomposes(aten.var_mean.correction)
+def var_mean_correction(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Returns Σ (self - mean)² / max(0, n - correction), where the correction is 1 by default, and the mean."""
+    var, mean = _moments(self, dim, correction, keepdim)
+    return var.to(self.dtype.to_real()), mean.to(self.dtype)
 
 
 @decomposes(aten.var.correction)
@@ -53,7 +62,7 @@ def std_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> Tensor:
     """Returns √var."""
-    return var_correction(self, dim, correction=correction, keepdim=keepdim).sqrt()
+    return std_mean_correction(self, dim, correction=correction, keepdim=keepdim)[0]
 
 
 @decomposes(aten.std_mean.correction)
@@ -61,8 +70,8 @@ def std_mean_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Returns √var and the mean."""
-    var, mean = var_mean_correction(self, dim, correction=correction, keepdim=keepdim)
-    return var.sqrt(), mean
+    var, mean = _moments(self, dim, correction, keepdim)
+    return var.sqrt().to(self.dtype.to_real()), mean.to(self.dtype)
 
 
 @decomposes(aten.linalg_vector_norm.default)
@@ -84,7 +93,7 @@ def linalg_vector_norm(
         return size.sum(axes, keepdim=keepdim)
     if ord == 2:
         return vector_norm(size, 2, axes, keepdim)
-    return size.pow(ord).sum(axes, keepdim=keepdim).pow(1 / ord)
+    return at_least_float32(size).pow(ord).sum(axes, keepdim=keepdim).pow(1 / ord).to(size.dtype)
 
 
 @decomposes(aten.norm.Scalar)

@@ -32,6 +32,16 @@ def test_norms(dim: list[int] | None, ord: float) -> None:
     assert_matches_torch(aten.norm.Scalar, x, ord)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
+    """The squares and their sum are above 65504, the largest number of float16."""
+    large = (randn(2, 512) * 300).to(dtype)
+    for target in (aten.var, aten.std, aten.var_mean, aten.std_mean):
+        assert_matches_torch(target.correction, large, [1])
+        assert_matches_torch(target.correction, large, [1], correction=0, keepdim=True)
+    assert_matches_torch(aten.linalg_vector_norm.default, large, 3, [1])
+
+
 @dims
 def test_counts(dim: list[int] | None) -> None:
     assert_matches_torch(aten.nansum.default, with_nan, dim, True)
