@@ -15,10 +15,9 @@ from typing import Any
 import sympy
 
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
-from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place, source_of_size
+from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
 from fx_onnx.capture.size_conditions import RAISES, SizeFacts
 from fx_onnx.core.dim_table import DimSummary, SizeCondition
-from fx_onnx.core.guard_private import symbols_of_sources
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.trial_sizes import condition_of
 
@@ -55,16 +54,16 @@ class DimRelation:
 
     Attributes:
         dim: the size that the program gives the axes.
-        axes: the axes that the model makes equal to each other, or to ``definition``.
-        definition: an expression over other dims; None if the axes are equal to each other.
-        symbols: the labels of the symbols in the definition.
+        axes: the axes.
+        are_equal: whether the model makes the axes equal to each other, or else the first one to ``dim``.
+        symbols: the labels of the symbols in ``dim``.
         place: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
         is_bound: whether the model raises an exception for other sizes.
     """
 
     dim: Any
     axes: Sequence[_Axis]
-    definition: Any
+    are_equal: bool
     symbols: Mapping[sympy.Symbol, str]
     place: str
     is_bound: bool
@@ -72,7 +71,7 @@ class DimRelation:
     def __str__(self) -> str:
         shown = list(dict.fromkeys(each.place if each.name is None else repr(str(each.name)) for each in self.axes))
         place = f" {self.place}" if self.place else ""
-        if self.definition is not None:
+        if not self.are_equal:
             return f"The model makes the dim {shown[0]} equal to {self._definition}{place}."
         name = next((each.name for each in self.axes if each.name is not None), None)
         called = f"; {'both' if len(shown) == 2 else 'all'} are called {str(name)!r}" if name else ""
@@ -87,11 +86,11 @@ class DimRelation:
     def condition(self) -> SizeCondition:
         """The relation as a condition over the labels of the dims."""
         labels, text, cause, holds = self.labels, " == ".join(self.labels), "makes the dims equal", _are_equal
-        if self.definition is not None:
+        if not self.are_equal:
             own = sympy.Dummy(integer=True)
             labels = [labels[0], *self.symbols.values()]
             text, cause = f"{labels[0]} == {self._definition}", "computes one dim from the others"
-            holds = condition_of(sympy.Eq(own, self.definition), (own, *self.symbols))
+            holds = condition_of(sympy.Eq(own, self.dim), (own, *self.symbols))
         if self.is_bound:
             return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, holds)
         return SizeCondition(text, "finding", tuple(labels), cause, self.place, holds)
@@ -99,20 +98,20 @@ class DimRelation:
     @property
     def sizes(self) -> str:
         """The sizes of the first axis, in words."""
-        return f"equal to {_listed(self.labels[1:]) if self.definition is None else self._definition}"
+        return f"equal to {_listed(self.labels[1:]) if self.are_equal else self._definition}"
 
     @property
     def others(self) -> Iterator[DimSummary]:
         """The other dims that have a name of the user's."""
         first = self.axes[0]
         for name in dict.fromkeys(each.name for each in self.axes if each.name not in (None, first.name)):
-            if self.definition is None:
+            if self.are_equal:
                 places = tuple(each.place for each in self.axes if each.name == name)
                 yield DimSummary(str(name), places, f"equal to {first.label}", self.place)
 
     @property
     def _definition(self) -> str:
-        return expression_text(self.definition, {str(symbol): label for symbol, label in self.symbols.items()})
+        return expression_text(self.dim, {str(symbol): label for symbol, label in self.symbols.items()})
 
 
 def _are_equal(*sizes: int) -> bool:
@@ -128,22 +127,21 @@ def dim_relations(facts: SizeFacts) -> Iterator[DimRelation]:
     for dim, axes in _axes_by_dim(facts.inputs).items():
         first, *others = dict.fromkeys(each.name for each in axes)
         symbols = {each: facts.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}
-        definitions = [None] if others or (first is None and len(axes) > 1) else []
+        found = [True] if others or (first is None and len(axes) > 1) else []
         if not dim.is_Symbol and not any(_is_dim_expression(each.name) for each in axes):
-            definitions.append(dim)
-        guards = _guards(facts.inputs, axes) if definitions else []
-        for definition in definitions:
+            found.append(False)
+        if found:
+            guards = _guards(facts.inputs, axes)
             place = next(map(guard_place, guards), "")
             is_bound = bool(guards) and all(_raises(facts, each.expr) for each in guards)
-            yield DimRelation(dim, axes, definition, symbols, place, is_bound)
+            yield from (DimRelation(dim, axes, are_equal, symbols, place, is_bound) for are_equal in found)
 
 
 def _guards(inputs: list[CapturedInput], axes: Sequence[_Axis]) -> list[Any]:
     """Returns the guards for which torch replaced the symbols of the axes by another expression."""
     found = []
     for each in axes:
-        shape_env = inputs[each.number].shape_env
-        own = symbols_of_sources(shape_env).get(source_of_size(inputs[each.number], each.axis))
+        shape_env, own = inputs[each.number].shape_env, inputs[each.number].symbol(each.axis)
         for guard in getattr(shape_env, "guards", ()) if own is not None and shape_env.replace(own) != own else ():
             is_equation = isinstance(guard.expr, sympy.Eq) and own in guard.expr.free_symbols
             if is_equation and shape_env.replace(guard.expr) == sympy.true:
@@ -158,10 +156,8 @@ def _raises(facts: SizeFacts, equation: Any) -> bool:
     """
     places: dict[sympy.Symbol, dict[tuple[int, int], int]] = {}
     for number, each in enumerate(facts.inputs):
-        symbols = symbols_of_sources(each.shape_env)
         for axis in each.request.axes:
-            symbol = symbols.get(source_of_size(each, axis))
-            places.setdefault(symbol, {})[number, axis] = facts.size(each.dim(axis))
+            places.setdefault(each.symbol(axis), {})[number, axis] = facts.size(each.dim(axis))
     given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols & places.keys()}
     for symbol, size in given.items():
         others = {each: value for each, value in given.items() if each != symbol}
@@ -185,7 +181,7 @@ def _is_dim_expression(name: str | None) -> bool:
 def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
     """Returns the axes requested as dynamic by the expression that torch gives their sizes."""
     requested = [
-        (_Axis(number, axis, f"{each.name}.shape[{axis}]", name), each.dim(axis))
+        (_Axis(number, axis, each.place(axis), name), each.dim(axis))
         for number, each in enumerate(inputs)
         for axis, name in each.request.axes.items()
     ]

@@ -21,7 +21,7 @@ def dim_table(
     facts: SizeFacts,
     names: Mapping[str, str],
     specialized: Iterable[SpecializedDim],
-    relations: Iterable[DimRelation] = (),
+    relations: Sequence[DimRelation] = (),
 ) -> DimTable:
     """Returns the dynamic dims of the inputs, then the requested dims that are another one or static.
 
@@ -35,8 +35,8 @@ def dim_table(
     for each in facts.inputs:
         for axis in range(each.value.ndim):
             if not isinstance(dim := each.dim(axis), int):
-                places.setdefault(dim, []).append(f"{each.name}.shape[{axis}]")
-    relations, conditions, found = list(relations), facts.described(), list[DimSummary]()
+                places.setdefault(dim, []).append(each.place(axis))
+    conditions, found = facts.described(), list[DimSummary]()
     for dim, where in places.items():
         name, own = names.get(str(dim), where[0]), [each for each in relations if each.dim == dim]
         found.append(DimSummary(name, tuple(where), *_sizes(dim, name, facts, conditions, own)))
@@ -59,7 +59,7 @@ def _sizes(
 ) -> tuple[str, str]:
     """Returns the sizes of a dim in words, and the lines that restrict them; a name such as ``2*batch`` tells them."""
     others = [each.sizes for each in relations]
-    if not isinstance(dim, sympy.Symbol) and not any(each.definition for each in relations):
+    if not isinstance(dim, sympy.Symbol) and all(each.are_equal for each in relations):
         text = expression_text(dim, facts.labels)
         others += [] if name.replace(" ", "") == text.replace(" ", "") else [f"equal to {text}"]
     label = facts.labels.get(str(dim), "")

@@ -80,6 +80,14 @@ class CapturedInput:
         size = expression(self.value.shape[axis])
         return int(size) if size.is_number else size
 
+    def place(self, axis: int) -> str:
+        """Returns an axis as ``x.shape[0]``."""
+        return f"{self.name}.shape[{axis}]"
+
+    def symbol(self, axis: int) -> Any:
+        """Returns the symbol that torch gave the size of an axis, before any replacement; None if there is none."""
+        return symbols_of_sources(self.shape_env).get(source_of_size(self, axis))
+
     @property
     def shape_env(self) -> Any:
         """torch's ShapeEnv, which holds the symbols and guards of the capture; None if there is none."""
@@ -153,7 +161,7 @@ def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[d
     sizes: dict[str, sympy.Expr] = {}
     conflicts: dict[tuple[str, str], str] = {}
     requested = [
-        (f"{each.name}.shape[{axis}]", name, dim)
+        (each.place(axis), name, dim)
         for each in inputs
         for axis, name in each.request.axes.items()
         if name is not None and not isinstance(dim := each.dim(axis), int)
@@ -190,7 +198,7 @@ def dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
         for axis, name in each.request.axes.items():
             dim = each.dim(axis)
             if isinstance(dim, sympy.Symbol):
-                names.setdefault(dim, name if name and is_dim_word(name) else f"{each.name}.shape[{axis}]")
+                names.setdefault(dim, name if name and is_dim_word(name) else each.place(axis))
     return names
 
 
@@ -235,9 +243,8 @@ def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Ite
 def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tuple[str, str]:
     """Returns a clause that says why a dim is static, and the line, from the guard on it or on a dim equal to it."""
     shape_env = captured.shape_env
-    source = source_of_size(captured, axis)
     guards = [guard for guard in getattr(shape_env, "guards", ()) if guard.expr.func.__name__ == "Equality"]
-    equal_symbols = {symbols_of_sources(shape_env).get(source)}
+    equal_symbols = {captured.symbol(axis)}
     for guard in guards:
         if all(side.is_Symbol for side in guard.expr.args) and equal_symbols.intersection(guard.expr.args):
             equal_symbols.update(guard.expr.args)

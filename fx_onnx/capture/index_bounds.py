@@ -6,7 +6,6 @@ all the same, so a table of 512 rows makes ``n <= 512`` a bound: for other sizes
 
 from __future__ import annotations
 
-import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -41,12 +40,14 @@ _LOOKUPS = frozenset({
     "gather", "index_add", "index_copy", "index_fill", "index_select", "scatter", "scatter_add", "scatter_reduce",
 })  # fmt: skip
 """Operators that take a tensor, an axis of it, and indices into this axis."""
-_FORMULAS: dict[str, Callable[..., Range | None]] = {
+_FORMULAS_OF_ONE: dict[str, Callable[[Range], Range]] = {
     "abs": lambda a: (sympy.Max(0, a[0], -a[1]), sympy.Max(-a[0], a[1])),
+    "neg": lambda a: (-a[1], -a[0]),
+}
+_FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "clamp": lambda a, b: (sympy.Max(a[0], b[0]), sympy.Max(a[1], b[1])),
     "clamp_min": lambda a, b: (sympy.Max(a[0], b[0]), sympy.Max(a[1], b[1])),
-    "neg": lambda a: (-a[1], -a[0]),
     "rsub": lambda a, b: (b[0] - a[1], b[1] - a[0]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": lambda a, b: (a[0] * b[0], a[1] * b[1]) if a[0].is_nonnegative and b[0].is_nonnegative else None,
@@ -108,11 +109,17 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
     if kind == "cumsum" and operands[0] is not None and operands[0][0].is_nonnegative:
         size = node.args[0].meta["val"].shape[node.args[1]]  # type: ignore[union-attr]
         return operands[0][0], operands[0][1] * expression(size)
-    if kind in _FORMULAS and node.kwargs.get("alpha", 1) == 1:
-        sides = [found or _scalar(each) for found, each in zip(operands, node.args, strict=False)]
-        takes = len(inspect.signature(_FORMULAS[kind]).parameters)
-        return _FORMULAS[kind](*sides) if None not in sides and len(sides) == len(node.args) == takes else None
-    return None
+    return _range_of_formula(kind, node, operands)
+
+
+def _range_of_formula(kind: str, node: torch.fx.Node, operands: list[Range | None]) -> Range | None:
+    """Returns the range of a formula of one or two operands, which may be numbers."""
+    if kind in _FORMULAS_OF_ONE and operands[0] is not None:
+        return _FORMULAS_OF_ONE[kind](operands[0])
+    if kind not in _FORMULAS or node.kwargs.get("alpha", 1) != 1 or len(node.args) != 2:
+        return None
+    first, second = (found or _scalar(each) for found, each in zip(operands, node.args, strict=True))
+    return None if first is None or second is None else _FORMULAS[kind](first, second)
 
 
 def _range_of_arange(*args: Any) -> Range | None:
