@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, TypeProto
 
-__all__ = ["infer_shapes"]
+__all__ = ["fill_shapes", "infer_shapes"]
 
 _Sizes = tuple[int | str | None, ...]
 
@@ -54,6 +54,12 @@ def infer_shapes(node: ir.Node, opset: int) -> list[ir.Shape | None]:
     infer = _infer.__wrapped__ if has_tensor else _infer
     found = infer(node.op_type, node.domain, opset, tuple(inputs), given, len(node.outputs))
     return unknown if found is None else [None if sizes is None else ir.Shape(sizes) for sizes in found]
+
+
+def fill_shapes(node: ir.Node, opset: int) -> None:
+    """Gives the outputs of a node that have no shape the one that ``infer_shapes`` returns."""
+    for output, shape in zip(node.outputs, infer_shapes(node, opset), strict=True):
+        output.shape = shape if output.shape is None else output.shape
 
 
 _Input = tuple[int, _Sizes | None, tuple[int, tuple[int, ...], bytes] | None]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.shape_inference import infer_shapes
+from fx_onnx.core.shape_inference import fill_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, producer_of
 from fx_onnx.passes.rules import DeclinedError
@@ -68,8 +68,7 @@ def with_shape(f: NodeBuilder, value: Value) -> Value:
         for each in node.inputs:
             if each is not None:
                 with_shape(f, each)
-        for output, shape in zip(node.outputs, infer_shapes(node, f.editor.opset), strict=True):
-            output.shape = shape if output.shape is None else output.shape
+        fill_shapes(node, f.editor.opset)
     return value
 
 

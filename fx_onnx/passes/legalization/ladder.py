@@ -30,7 +30,7 @@ from fx_onnx.core.opsets import (
     ir_version,
 )
 from fx_onnx.core.schemas import OperatorSchema, default_attribute, has_meaning, moved_inputs, operator_schema
-from fx_onnx.core.shape_inference import infer_shapes
+from fx_onnx.core.shape_inference import fill_shapes
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.rows import ROWS
@@ -264,8 +264,7 @@ def _with_shapes(model: ir.Model, without: set[ir.Value]) -> ir.Model:
     """
     for node in all_nodes(model.graph):
         if any(_is_unknown(value) and value not in without for value in node.outputs):
-            for value, shape in zip(node.outputs, infer_shapes(node, model.graph.opset_imports[""]), strict=True):
-                value.shape = shape if value.shape is None else value.shape
+            fill_shapes(node, model.graph.opset_imports[""])
     if without.issuperset(value for value in all_values(model.graph) if _is_unknown(value)):
         return model
     model = ShapeInferencePass(strict_mode=False)(model).model
