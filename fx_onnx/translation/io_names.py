@@ -40,8 +40,9 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
                 f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.", id=MessageId.NAMES
             )
     named = dict(names)
+    requested = set(named.values())
     for value in inputs:
-        if value not in named and value.name in named.values():
+        if value not in named and value.name in requested:
             raise ArgumentError(
                 f"{value.name!r} in input_names or output_names is the name of an input that input_names does not "
                 "rename; choose another one, or name that input too.",
