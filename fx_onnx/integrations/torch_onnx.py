@@ -12,12 +12,15 @@ from threading import Lock
 from types import FunctionType, ModuleType
 from typing import Any
 
+import onnx_ir as ir
 import torch
+from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, UnsupportedOperatorError
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
+from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
 
 __all__ = ["replacing_torch_onnx"]
 
@@ -29,7 +32,8 @@ def replacing_torch_onnx() -> Iterator[Counter[str]]:
     ``torch.onnx.export`` and ``torch.onnx.utils.export`` keep their arguments, and functions that a program imported
     before call fx_onnx too. Symbolic functions that are registered inside of the context are registered with fx_onnx,
     also after its end. ``dynamo_export``, its ``ExportOptions`` and ``OnnxRegistry``, and ``export_to_pretty_string``,
-    which torch has removed, exist again.
+    which torch has removed, exist again. Before onnxscript's ``optimize_for_ort`` runs, which ``ort_fusions`` of
+    transformers' exporter calls, the model gets the nodes that its fusions look for.
 
     Yields:
         How often each function was called, by its name, such as ``torch.onnx.export``.
@@ -61,6 +65,7 @@ def _replace() -> None:
             stack.enter_context(_forwarded(path, replacement))
         for path, value in _CLASSES.items():
             stack.enter_context(_assigned(path, _resolved(value)))
+        stack.enter_context(_with_nodes_for_fusions(optimize_for_ort))
         _REPLACED.push(stack.pop_all())
 
 
@@ -176,6 +181,18 @@ def _forwarded(path: str, replacement: str | Callable[..., Any]) -> Any:
     if isinstance(function, FunctionType) and not function.__closure__:
         return _with_code_of_forward(function, call)
     return _assigned(path, call)
+
+
+def _with_nodes_for_fusions(function: Any) -> Any:
+    """Returns a context in which a function of onnxscript gets models with the nodes that its fusions look for."""
+    original = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
+
+    def call(model: ir.Model, *args: Any, **kwargs: Any) -> Any:
+        write_nodes_for_fusions(model)
+        return original(model, *args, **kwargs)
+
+    return _with_code_of_forward(function, call)
 
 
 def _resolved(value: Any) -> Any:

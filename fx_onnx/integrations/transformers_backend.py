@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from transformers.exporters.auto import register_backend
-from transformers.exporters.configs import DynamoConfig, ExportFormat
+from transformers.exporters.configs import DynamoConfig, ExportFormat, OnnxConfig
 from transformers.exporters.exporter_dynamo import DynamoExporter
 from transformers.exporters.exporter_onnx import OnnxExporter
 from transformers.exporters.metadata import ExportMetadata, record_output_structure
+from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime
 from transformers.exporters.runners.runner_onnx import OnnxModelRunner
 from transformers.exporters.utils import disambiguate_io_names, patch_model_outputs, quantize_converted_model
 
 from fx_onnx.export import export
+from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -38,6 +40,7 @@ class FxOnnxConfig(DynamoConfig):
         optimize: as for ``fx_onnx.export``.
         target: as for ``fx_onnx.export``.
         verify: as for ``fx_onnx.export``.
+        ort_fusions: the provider of ONNX Runtime for which transformers fuses the model, as in ``OnnxConfig``.
     """
 
     export_format: str = FORMAT
@@ -45,6 +48,10 @@ class FxOnnxConfig(DynamoConfig):
     optimize: bool = True
     target: str | None = None
     verify: bool = False
+    ort_fusions: Literal["cpu", "cuda", "webgpu", "dml"] | None = None
+
+    def __post_init__(self) -> None:
+        OnnxConfig(optimize=self.optimize, ort_fusions=self.ort_fusions)  # checks both
 
 
 class FxOnnxExporter(OnnxExporter):
@@ -71,6 +78,9 @@ class FxOnnxExporter(OnnxExporter):
             captured, input_names=input_names, output_names=output_names, opset_version=config.opset_version,
             optimize=config.optimize, target=config.target, verify=config.verify,
         )  # fmt: skip
+        if config.ort_fusions is not None:
+            write_nodes_for_fusions(program.model)
+            fuse_for_onnxruntime(program.model, config.ort_fusions)
         record_output_structure(metadata, traced_outputs[-1])
         return quantize_converted_model(program.model, sample_inputs, config), metadata
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from contextlib import nullcontext
 from typing import Any
@@ -11,7 +12,18 @@ import torch
 
 pytest.importorskip("transformers.exporters", reason="transformers 5.20 or newer is not installed")
 
-from transformers import BertConfig, BertModel, PreTrainedModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
 import fx_onnx
@@ -54,3 +66,43 @@ def test_attentions_of_an_encoder(dtype: torch.dtype) -> None:
 def test_static_shapes() -> None:
     found = _operators(_export(*_bert(torch.float16), "cuda", dynamic=False, ours=True))
     assert (found["MultiHeadAttention"], found["Softmax"]) == (2, 0)
+
+
+def _decoder(config: Any, model: Any, dtype: torch.dtype, tokens: int, past: int) -> tuple[PreTrainedModel, Any]:
+    torch.manual_seed(0)
+    config = config(**{**SIZES, "num_hidden_layers": 1}, vocab_size=99, num_key_value_heads=2, head_dim=16)
+    inputs = {"input_ids": torch.randint(1, 99, (2, tokens))}
+    inputs["attention_mask"] = torch.ones(2, past + tokens, dtype=torch.int64)
+    if past:
+        cache = DynamicCache(config=config)
+        for layer in range(config.num_hidden_layers):
+            cache.update(*torch.randn(2, 2, 2, past, 16, dtype=dtype), layer)
+        inputs |= {"position_ids": torch.full((2, tokens), past) + torch.arange(tokens), "past_key_values": cache}
+    return model(config).to(dtype).eval(), inputs
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "provider", "tokens", "past", "attentions"),
+    [
+        (LlamaConfig, LlamaForCausalLM, "cpu", 1, 5, {"GroupQueryAttention": 1}),
+        (LlamaConfig, LlamaForCausalLM, "cpu", 5, 0, {"GroupQueryAttention": 1}),
+        (LlamaConfig, LlamaForCausalLM, "cuda", 3, 5, {"MultiHeadAttention": 1, "RotaryEmbedding": 2}),
+        (Qwen2Config, Qwen2ForCausalLM, "cuda", 1, 5, {"GroupQueryAttention": 1}),
+        (Qwen3Config, Qwen3ForCausalLM, "cuda", 1, 5, {"GroupQueryAttention": 1}),
+    ],
+)
+def test_attentions_of_a_decoder(
+    config: Any, model: Any, provider: str, tokens: int, past: int, attentions: dict[str, int]
+) -> None:
+    """Each attention and each norm becomes one node, as in the graph of torch.onnx, which has no fewer nodes in all."""
+    dtype = torch.float32 if provider == "cpu" else torch.float16
+    module, inputs = _decoder(config, model, dtype, tokens, past)
+    exported = _export(module, inputs, provider, dynamic=True, ours=True)
+    theirs = _operators(_export(module, inputs, provider, dynamic=True, ours=False))
+    found = _operators(exported)
+    fused = {**attentions, "SkipSimplifiedLayerNormalization": 2, "SimplifiedLayerNormalization": 1}
+    assert {name: found[name] for name in fused} == {name: theirs[name] for name in fused} == fused
+    assert found.total() <= theirs.total()
+    if provider == "cpu":
+        want = module(**copy.deepcopy(inputs)).logits.detach()
+        torch.testing.assert_close(exported(**inputs).logits, want, rtol=1e-4, atol=1e-4)

@@ -49,6 +49,15 @@ def test_a_decoder_in_two_graphs() -> None:
     assert all(part.program.producer_name == "fx_onnx" for part in exported.components.values())
 
 
+def test_fusions_of_transformers() -> None:
+    model, inputs = _llama()
+    exporter = AutoHfExporter.from_config(FxOnnxConfig())
+    exported = exporter.export(model, dict(inputs), config=FxOnnxConfig(dynamic=True, ort_fusions="cpu"))
+    operators = [node.op_type for node in exported.program.graph]
+    assert (operators.count("GroupQueryAttention"), operators.count("SkipSimplifiedLayerNormalization")) == (1, 2)
+    torch.testing.assert_close(exported(**inputs).logits, model(**inputs).logits.detach(), rtol=1e-4, atol=1e-4)
+
+
 def test_quantizers_of_transformers_take_the_model() -> None:
     model, inputs = _llama()
     quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig())
@@ -65,6 +74,8 @@ def test_options_are_checked() -> None:
     exporter = AutoHfExporter.from_config(FxOnnxConfig())
     with pytest.raises(fx_onnx.ArgumentError, match="opset_version"):
         exporter.export(model, dict(inputs), config=FxOnnxConfig(opset_version=99))
+    with pytest.raises(ValueError, match="ort_fusions"):
+        FxOnnxConfig(ort_fusions="gpu")
 
 
 @pytest.mark.parametrize("name", ["bart", "vit", "clip"])

@@ -37,7 +37,8 @@ def eliminate_row_guards(
         return "the number is not that of the last axis, or changes the shape"
     merge = producer_of(out, "Reshape")
     product = producer_of(out if merge is None else merge.inputs[0], "MatMul")
-    if product is None or (dims(product.inputs[0]) or (None,))[-1] != sizes[-1]:
+    weights = None if product is None or product.inputs[0] is None else product.inputs[0].shape
+    if not weights or weights[-1] != sizes[-1]:
         return "it does not multiply a product over the axis that is counted"
     return out
 

@@ -119,15 +119,16 @@ def legalize_swish(f: NodeBuilder, x: Value, y: Value | None, alpha: float) -> R
     where={"bias": lambda bias: bias.is_initializer() and len(dims(bias) or ()) == 1},
 )
 def legalize_tanh_gelu(f: NodeBuilder, node: ir.Node) -> Result:
-    """Gelu(y, tanh) → 0.5 * y * (1 + Tanh(√(2/π) * (y + 0.044715 * y³))), where y = MatMul(x, w) + bias.
+    """Gelu(y, tanh) → y * (0.5 * (1 + Tanh(√(2/π) * (y + 0.044715 * y³)))), where y = MatMul(x, w) + bias.
 
     Legal because this is the definition of the approximation. onnxruntime.transformers.optimizer (measured with ONNX
     Runtime 1.31.1) fuses a bias and a Gelu into BiasGelu, which computes the exact Gelu, also if the Gelu has
-    approximate="tanh". It fuses the elementary operators into FastGelu.
+    approximate="tanh". It fuses the elementary operators into FastGelu, and so does onnxscript, which asks for the
+    operands in this order.
     """
     y = node.inputs[0]
-    inner = f.Mul(f.Add(y, f.Mul(f.Pow(y, 3.0), 0.044715)), math.sqrt(2 / math.pi))
-    return f.Mul(f.Mul(y, 0.5), f.Add(f.Tanh(inner), 1.0))
+    inner = f.Mul(math.sqrt(2 / math.pi), f.Add(y, f.Mul(0.044715, f.Pow(y, 3.0))))
+    return f.Mul(y, f.Mul(0.5, f.Add(f.Tanh(inner), 1.0)))
 
 
 @legalizes("LogSoftmax(x)", since=13, targets=("mnn",))

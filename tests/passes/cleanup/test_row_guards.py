@@ -1,5 +1,6 @@
 """Removal of the guards of queries whose keys are all masked."""
 
+import onnx_ir as ir
 import pytest
 import torch
 
@@ -8,7 +9,7 @@ from tests.passes.checking import check, model
 
 CONSTANTS = (
     "<float low = {-3.4e38}, float nil = {0}, float half = {-1e38}, float one = {1},"
-    " float two = {2}, int64[1] keys = {3}>"
+    " float two = {2}, int64[1] keys = {3}, int64[4] rows = {0, 2, -1, 0}>"
 )
 BIAS = "c = Cast<to=1>(m)\n b = Mul(c, low)\n"
 GUARDS = """l = Less(b, low)\n n = Where(l, nil, two)\n s = ReduceSum(n, keys)\n k = Clip(s, low, one)\n h = Mul(s, low)
@@ -17,9 +18,10 @@ PRODUCT = "p = MatMul(w, v)\n y = Mul(p, k)"
 LEFT = ["Cast", "Mul", "Add", "Softmax", "MatMul"]
 
 
-def program(text: str, keys: str = "4") -> object:
-    inputs = f"float[2,2,3,{keys}] x, float[2,2,{keys},5] v, bool[2,1,3,{keys}] m, float[2,1,3,{keys}] z"
-    return model(f"g ({inputs}) => (float[2,2,3,5] y) {CONSTANTS} {{ {text} }}")
+def program(text: str, keys: str = "4", queries: str = "3") -> ir.Model:
+    scores = f"{queries},{keys}"
+    inputs = f"float[2,2,{scores}] x, float[2,2,{keys},5] v, bool[2,1,{scores}] m, float[2,1,{scores}] z"
+    return model(f"g ({inputs}) => (float[2,2,{queries},5] y) {CONSTANTS} {{ {text} }}")
 
 
 def args(keys: int = 4) -> list[torch.Tensor]:
@@ -46,6 +48,16 @@ def test_a_bias_of_finite_numbers(bias: str, more: list[str] | None) -> None:
 
 def test_a_dynamic_number_of_keys() -> None:
     check(program(BIAS + GUARDS + PRODUCT, "K"), eliminate_row_guards, args(6), LEFT)
+
+
+def test_rows_of_an_unknown_number() -> None:
+    """The heads that share keys are rows of one product, whose number no inference finds."""
+    found = program(
+        f"{BIAS}{GUARDS} r = Reshape(w, rows)\n q = MatMul(r, v)\n p = Reshape(q, rows)\n y = Mul(p, k)", "K", "Q"
+    )
+    values = {node.outputs[0].name: node.outputs[0] for node in found.graph}
+    values["r"].shape, values["p"].shape = ir.Shape((2, 2, None, "K")), values["y"].shape
+    check(found, eliminate_row_guards, args(6), [*LEFT, "Reshape", "Reshape"])
 
 
 def test_no_keys() -> None:
