@@ -46,13 +46,20 @@ def two():
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("captured") / "model.pt2"
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), path)
+    return path
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(captured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "models", raising=False)
-    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), tmp_path / "model.pt2")
+    shutil.copy(captured, tmp_path)
     return tmp_path
 
 
