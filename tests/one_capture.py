@@ -33,7 +33,8 @@ class OneCapture:
         if self._captured is None:
             self._captured = _CAPTURE(request, events)
             self._graph = str(self._captured.exported_program)
-        assert str(self._captured.exported_program) == self._graph, "an export changed the captured program"
+        else:
+            assert str(self._captured.exported_program) == self._graph, "an export changed the captured program"
         return self._captured
 
 

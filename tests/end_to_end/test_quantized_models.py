@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import fx_onnx
 from fx_onnx.capture.text_generation import _example_tokens
 from tests.compare import assert_close
 from tests.models.decoders import decoder
+from tests.one_capture import OneCapture
 
 pytest.importorskip("torchao", reason="torchao is in the extra 'test'")
 from torchao import quantization as ao
@@ -34,15 +36,20 @@ from tests.models.quantized_networks import (
 )
 
 BATCH = ({0: "batch"},)
+CAPTURES: dict[nn.Module, OneCapture] = {}
+residual_block = functools.cache(lambda: converted(ResidualBlock, images))
+shared = functools.cache(quantized)
 
 
 def exported(module: nn.Module, inputs: Callable[[int], Tensor], **options: Any) -> fx_onnx.ONNXProgram:
-    """Exports the network and compares it with eager at two batch sizes."""
+    """Exports the network and compares it with eager at two batch sizes. All exports of a module share one capture."""
     torch.manual_seed(1)
     examples = inputs(2), inputs(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a converted program has neither training nor eval mode
-        program = fx_onnx.export(module, (examples[0],), dynamic_shapes=BATCH, **options)
+        if module not in CAPTURES:
+            CAPTURES[module] = OneCapture(module, (examples[0],), dynamic_shapes=BATCH)
+        program = CAPTURES[module].export(**options)
     for example in examples:
         with torch.no_grad():
             assert_close(program(example), module(example), None)
@@ -62,7 +69,7 @@ def stored(program: fx_onnx.ONNXProgram) -> dict[str, str]:
 @pytest.mark.parametrize("opset", [18, 20, 21, 23])
 def test_pt2e(opset: int) -> None:
     """Tests that weights are INT8 initializers, and that each layer reads its own DequantizeLinear."""
-    program = exported(converted(ResidualBlock, images), images, opset_version=opset)
+    program = exported(residual_block(), images, opset_version=opset)
     assert set(stored(program).values()) == {"INT8"}
     assert operators(program) == {
         "QuantizeLinear": 3, "DequantizeLinear": 7, "Conv": 2, "Gemm": 1, "Relu": 2, "Add": 1,
@@ -108,7 +115,7 @@ def test_pt2e_for_xnnpack(kind: str) -> None:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_torchao(config: str, opset: int) -> None:
     """Tests the tensor subclasses of quantize_; integers and 8-bit floats keep their dtypes."""
-    program = exported(quantized(config), rows, opset_version=opset)
+    program = exported(shared(config), rows, opset_version=opset)
     four = {"INT4", "FLOAT"} if opset >= 21 else {"INT8"}  # a scale and a zero point for each block
     eight = {"INT8", "FLOAT"} if "in_groups" in config and opset >= 21 else {"INT8"}
     weights = {"FLOAT8E4M3FN"} if "float8" in config else four if "int4" in config or "int2" in config else eight
@@ -121,7 +128,7 @@ def test_torchao(config: str, opset: int) -> None:
 
 def test_two_bits() -> None:
     """Tests 2-bit integers, which exist from opset 25 on."""
-    program = exported(quantized("int2_in_groups"), rows, opset_version=25)
+    program = exported(shared("int2_in_groups"), rows, opset_version=25)
     assert set(stored(program).values()) == {"INT2", "FLOAT"}
 
 
@@ -136,12 +143,12 @@ def test_unwrapped_subclasses() -> None:
 @pytest.mark.parametrize(("config", "dtype"), [("int8_weights", "INT8"), ("int4_asymmetric", "INT4")])
 def test_a_decoder_with_a_cache(config: str, dtype: str) -> None:
     """Tests weights of 4 and 8 bits in a language model: of its large matrices, only the embedding stays in floats."""
-    model = decoder("llama", hidden_size=64, intermediate_size=128, head_dim=16)
+    model = decoder("llama", layers=1, hidden_size=64, intermediate_size=128, head_dim=16)
     ao.quantize_(model, CONFIGS[config]())
     arguments = fx_onnx.text_generation_arguments(model, padding=False)
     program = fx_onnx.export(model, **arguments, opset_version=21)
     weights = [value.const_value for value in program.model.graph.initializers.values()]
-    assert Counter(each.dtype.name for each in weights if each.size >= 64 * 64) == {dtype: 11, "FLOAT": 1}
+    assert Counter(each.dtype.name for each in weights if each.size >= 64 * 64) == {dtype: 6, "FLOAT": 1}
     tokens = torch.tensor([[5, 6, 7]] * 2)
     found, *_ = program(input_ids=tokens, past_key_values=arguments["kwargs"]["past_key_values"])
     past = _example_tokens(model.config, 5, torch.device("cpu"))  # the tokens in the cache

@@ -38,7 +38,7 @@ class TextClassifier(nn.Module):
 class Translator(nn.Module):
     """Maps source tokens (batch, source) and target tokens (batch, target) to the target's next-token logits."""
 
-    def __init__(self, vocabulary: int = 100, dim: int = 32, depth: int = 2, heads: int = 4, longest: int = 64) -> None:
+    def __init__(self, vocabulary: int = 100, dim: int = 32, depth: int = 1, heads: int = 4, longest: int = 64) -> None:
         super().__init__()
         self.source = Embedding(vocabulary, dim, longest)
         self.target = Embedding(vocabulary, dim, longest)

@@ -30,7 +30,7 @@ def distilbert() -> nn.Module:
     """Returns DistilBERT with its masked language head, which shares the weight of the embedding."""
     return transformers.DistilBertForMaskedLM(
         transformers.DistilBertConfig(
-            vocab_size=VOCABULARY, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64
+            vocab_size=VOCABULARY, dim=32, n_layers=1, n_heads=4, hidden_dim=64, max_position_embeddings=64
         )
     )
 

@@ -15,6 +15,7 @@ import fx_onnx
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
 from tests.compare import assert_close
 from tests.harness import Case, arg, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
+from tests.one_capture import OneCapture
 
 aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
 GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 36, 37, 400, 999))
@@ -217,8 +218,9 @@ class Moves(nn.Module):
 @pytest.mark.parametrize("optimize", [False, True])
 def test_float8_weights_are_moved(dtype: torch.dtype, optimize: bool) -> None:
     module, x = Moves(dtype).eval(), torch.randn(1, 8)
+    captured = OneCapture(module, (x,), optimize=optimize)
     for opset in (19, 20, 23):
-        program = fx_onnx.export(module, (x,), opset_version=opset, optimize=optimize)
+        program = captured.export(opset_version=opset)
         onnx.checker.check_model(program.model_proto, full_check=True)
         assert_close(program(x), module(x), None)
 

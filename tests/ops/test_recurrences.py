@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import fx_onnx
 import fx_onnx.core.custom_ops
 from tests.compare import assert_close
+from tests.one_capture import OneCapture
 
 OPERATORS: Any = torch.ops.fx_onnx
 BATCH, GROUPS, HEADS, DEPTH, WIDTH = 2, 2, 4, 8, 4
@@ -38,15 +39,16 @@ def attention(tokens: int, by_channel: bool, beta: bool, equal_keys: bool = Fals
 
 @pytest.mark.parametrize("beta", [True, False], ids=["delta", "gated"])
 @pytest.mark.parametrize("by_channel", [True, False], ids=["channels", "heads"])
-@pytest.mark.parametrize("opset", [18, 20, 27])
-def test_linear_attention(by_channel: bool, beta: bool, opset: int) -> None:
+def test_linear_attention(by_channel: bool, beta: bool) -> None:
     module, example = Call(OPERATORS.linear_attention, 0.5).eval(), attention(6, by_channel, beta)
     shapes = [None if each is None else {0: "batch", 1: "token"} for each in example[:5]]
-    program = fx_onnx.export(module, example, dynamic_shapes=((*shapes, {0: "batch"}),), opset_version=opset)
-    assert ("LinearAttention" in [node.op_type for node in program.model.graph]) == (opset == 27)
-    for tokens in (1, 2, 16, 17, 31, 32, 33, 64, 65, 129, 300) if opset < 27 else (1, 33):
-        given = attention(tokens, by_channel, beta, equal_keys=tokens == 65)
-        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+    captured = OneCapture(module, example, dynamic_shapes=((*shapes, {0: "batch"}),))
+    for opset in (18, 20, 27):
+        program = captured.export(opset_version=opset)
+        assert ("LinearAttention" in [node.op_type for node in program.model.graph]) == (opset == 27)
+        for tokens in (1, 2, 16, 17, 31, 32, 33, 64, 65, 129, 300) if opset < 27 else (1, 33):
+            given = attention(tokens, by_channel, beta, equal_keys=tokens == 65)
+            assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 40])
@@ -86,16 +88,17 @@ def test_the_runtime_has_a_linear_attention(by_channel: bool, beta: bool) -> Non
 
 @pytest.mark.parametrize("bias", [torch.randn(6), None], ids=["bias", "no bias"])
 @pytest.mark.parametrize("past", [torch.randn(3, 6, 3), None], ids=["past", "no past"])
-@pytest.mark.parametrize(("opset", "operator"), [(20, "Conv"), (27, "CausalConvWithState")])
-def test_causal_convolution(bias: Tensor | None, past: Tensor | None, opset: int, operator: str) -> None:
+def test_causal_convolution(bias: Tensor | None, past: Tensor | None) -> None:
     module, weight = Call(OPERATORS.causal_conv1d).eval(), torch.randn(6, 4)
     shapes = (({0: "batch", 2: "length"}, None, None, None if past is None else {0: "batch"}),)
     example = torch.randn(3, 6, 9), weight, bias, past
-    program = fx_onnx.export(module, example, dynamic_shapes=shapes, opset_version=opset)
-    assert operator in [node.op_type for node in program.model.graph.all_nodes()]
-    for length in (1, 2, 40):
-        given = torch.randn(3, 6, length), weight, bias, past
-        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+    captured = OneCapture(module, example, dynamic_shapes=shapes)
+    for opset, operator in ((20, "Conv"), (27, "CausalConvWithState")):
+        program = captured.export(opset_version=opset)
+        assert operator in [node.op_type for node in program.model.graph.all_nodes()]
+        for length in (1, 2, 40):
+            given = torch.randn(3, 6, length), weight, bias, past
+            assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
 
 
 @pytest.mark.parametrize(("length", "operator"), [(1, "ReduceSum"), (2, "Conv")])

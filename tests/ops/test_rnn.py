@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from tests.compare import assert_close
+from tests.one_capture import OneCapture
 
 STEP_AND_BATCH = {0: "step", 1: "batch"}
 MODULES = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
@@ -124,9 +125,9 @@ def test_cell_with_states() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_are_valid(kind: str, dtype: torch.dtype) -> None:
     """Tests the model only: ONNX Runtime's CPU kernels are float32, and ONNX has bfloat16 from opset 22 on."""
-    module = MODULES[kind](3, 4).to(dtype).eval()
+    captured = OneCapture(MODULES[kind](3, 4).to(dtype).eval(), (x(5, 2, 3, dtype=dtype),), verbose=False)
     for opset in (20, 22):
-        program = fx_onnx.export(module, (x(5, 2, 3, dtype=dtype),), opset_version=opset, verbose=False)
+        program = captured.export(opset_version=opset)
         onnx.checker.check_model(program.model_proto, full_check=True)
         assert kind in operators(program)
 

@@ -41,11 +41,13 @@ def _source(auto: str, folder: Path) -> torch.nn.Module:
 
 @pytest.mark.parametrize("auto", _CASES)
 def test_a_task_is_one_file_with_the_names_of_its_client(auto: str, tmp_path: Path) -> None:
-    _source(auto, tmp_path / "source")
+    model = _source(auto, tmp_path / "source")
     (file,) = export_pretrained(tmp_path / "source", tmp_path / "out")
     assert file.name == "model.onnx" and file.difference is not None and file.difference < 1e-4
     session = onnxruntime.InferenceSession(tmp_path / "out" / file.name)
     assert [each.name for each in session.get_outputs()] == _CASES[auto][1]
+    if auto == "AutoModelForCausalLM":
+        _assert_continues_from_an_empty_past(session, model)
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"config.json", "tokenizer.json", "model.onnx"}
     assert not any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
 
@@ -101,10 +103,7 @@ def test_genai_takes_states_and_the_decoders_of_readers_of_images(build: Any, tm
     assert "input_ids" in names and len(past) == 2 and names > {*past}
 
 
-def test_a_decoder_continues_from_an_empty_past(tmp_path: Path) -> None:
-    model = _source("AutoModelForCausalLM", tmp_path / "source")
-    export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
-    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+def _assert_continues_from_an_empty_past(session: onnxruntime.InferenceSession, model: torch.nn.Module) -> None:
     ids = np.arange(1, 6, dtype=np.int64)[None]
     empty = np.zeros((1, 1, 0, 8), np.float32)
     given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(5)[None]}

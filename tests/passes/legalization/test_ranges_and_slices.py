@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
-import fx_onnx
 from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.ranges_and_slices import (
     legalize_range_indices,
@@ -23,6 +22,7 @@ from fx_onnx.passes.legalization.ranges_and_slices import (
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.modules import FunctionModule
+from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model
 from tests.targets.exporting import exported, operators
 
@@ -41,14 +41,15 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("opset", [18, 23])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_gather_by_a_range(read: Callable[[Tensor], Tensor], opset: int) -> None:
+def test_a_gather_by_a_range(read: Callable[[Tensor], Tensor]) -> None:
     """The rows are right for the size of the example and for another size."""
     x, longer = torch.randn(6, 4), torch.randn(9, 4)
-    program = fx_onnx.export(FunctionModule(read).eval(), (x,), dynamic_shapes=({0: "n"},), opset_version=opset)
-    for each in (x, longer):
-        assert_close(program(each), read(each))
+    captured = OneCapture(FunctionModule(read).eval(), (x,), dynamic_shapes=({0: "n"},))
+    for opset in (18, 23):
+        program = captured.export(opset_version=opset)
+        for each in (x, longer):
+            assert_close(program(each), read(each))
 
 
 def test_a_range_between_sizes_stays() -> None:
