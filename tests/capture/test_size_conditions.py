@@ -106,6 +106,21 @@ def test_the_words_of_one_excluded_size() -> None:
     assert message.endswith("[FX1203]")
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum() if x.shape[0] else x.sum() + 1,
+        lambda x: x.sum() if not x.shape[0] else x.sum() + 1,
+        lambda x: x.sum() + (3 if x.shape[0] > 0 and x.shape[1] > 0 else 2),
+        lambda x: x.sum() + bool(x.numel()),
+    ],
+)
+def test_a_comparison_with_0_has_its_line(function: Callable[..., object]) -> None:
+    found, _ = captured(function, t(4, 2))
+    (listed,) = found.dims.conditions
+    assert listed.condition == "n != 0" and f"{__file__}:{function.__code__.co_firstlineno}: " in listed.place
+
+
 def longer(x: Tensor, y: Tensor) -> Tensor:
     return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()
 
