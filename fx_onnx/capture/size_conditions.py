@@ -32,7 +32,7 @@ from fx_onnx.capture.dynamic_dims import (
     integer_inputs,
 )
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions
+from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions, weaker_conditions
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.guard_private import (
@@ -262,19 +262,22 @@ class SizeFacts:
     def _weakened(
         self, condition: Condition, tried: Sequence[tuple[Sizes, Outcome]], kept: Sequence[Condition]
     ) -> Iterator[Condition]:
-        """Yields the bound of which a guard is a part: two sizes compare so wherever the guard holds, and not else.
+        """Yields the bound of which a guard is a part: sizes compare so wherever the guard holds, and not else.
 
         The guard of ``x[:, -n:].contiguous()`` is that the slice is shorter than x. The program is right for the whole
-        of x too, and the model raises where x is shorter than n. A guard of another kind remains a finding, because the
-        ONNX operators of a program may rely on it.
+        of x too, and the model raises where x is shorter than n. That of ``x.split(5)[1]`` is the number of pieces. A
+        guard of another kind remains a finding, because the ONNX operators of a program may rely on it.
         """
-        for weaker in _comparisons(replace(condition, kind="bound")):
-            excluded = self._excluded(weaker)
+        for weaker in weaker_conditions(replace(condition, kind="bound")):
+            excluded, open_points = self._excluded(weaker), filter(weaker.holds, self._excluded(condition))
             if (
                 all(weaker.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
                 and not any(map(condition.holds, excluded))
+                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(list(open_points), kept))
                 and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept))
             ):
+                if condition.converts:
+                    forget_guard(self._shape_env, condition.guard, is_disproved=True)
                 yield from self._bounds(weaker, excluded, kept)
                 return
         yield replace(condition, is_certain=False)
@@ -466,7 +469,7 @@ class SizeFacts:
         text = expression_text(expression, self.labels)
         if len(symbols) == 2 and any(part in text for part in _OPERATORS):
             excluded = self._excluded(condition)
-            equal = (each.expression for each in _comparisons(condition) if self._excluded(each) == excluded)
+            equal = (each.expression for each in weaker_conditions(condition) if self._excluded(each) == excluded)
             return expression_text(next(equal, expression), self.labels)
         is_short = condition.converts and len(text) <= _LONG
         if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
@@ -492,9 +495,3 @@ def excluded_size(condition: Condition) -> int | None:
         return None
     excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
     return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
-
-
-def _comparisons(condition: Condition) -> Iterator[Condition]:
-    """Yields conditions that one size is not less than another one."""
-    for first, second in itertools.permutations(condition.symbols, 2):
-        yield replace(condition, expression=first >= second)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from typing import Any, Literal
 
 import sympy
@@ -22,7 +23,7 @@ from fx_onnx.core.size_text import without_factors
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import condition_of
 
-__all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions"]
+__all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions", "weaker_conditions"]
 
 Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
@@ -41,6 +42,7 @@ class Condition:
         place: the line of the code, as ``(file:line: code)``; empty if none is known.
         converts: whether a Python number was needed, which is a constant in the program.
         is_own: whether the model compares or converts sizes itself, without a call of torch.
+        function: the function of torch that compares or converts them; None if there is none.
         kind: ``bound`` or ``finding``.
         is_certain: whether a finding is known to be true.
         guard: the condition as torch recorded it.
@@ -52,6 +54,7 @@ class Condition:
     place: str = ""
     converts: bool = False
     is_own: bool = False
+    function: Any = None
     kind: Literal["bound", "finding"] = "finding"
     is_certain: bool = True
     guard: Any = None
@@ -69,6 +72,18 @@ class Condition:
     def holds(self, sizes: Sizes) -> bool:
         """Returns whether the condition is true for sizes."""
         return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+
+def weaker_conditions(condition: Condition) -> Iterator[Condition]:
+    """Yields conditions that one size is not less than another one, and that a number is not less than needed.
+
+    The forward may use the first pieces of a split only, whose number is a condition.
+    """
+    found = [first >= second for first, second in permutations(condition.symbols, 2)]
+    if condition.converts and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
+        number, count = condition.expression.args
+        found += [number >= least for least in range(int(count), 1, -1)]
+    yield from (replace(condition, expression=each, converts=False) for each in found)
 
 
 def recorded_conditions(
@@ -98,7 +113,7 @@ def recorded_conditions(
         cause = "converts a size to a Python number" if origin.converts else BRANCH
         if origin.converts and origin.call is not None:
             cause = _frozen_argument(origin.call, recorded) or cause
-        facts = origin.raises, cause, place, origin.converts, origin.call is None
+        facts = origin.raises, cause, place, origin.converts, origin.call is None, (origin.call or [None])[0]
         over_inputs = shape_env.replace(recorded)
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):

@@ -291,7 +291,7 @@ class Question(NamedTuple):
     is_own: bool
 
 
-_RELATIONS = {
+_RELATIONS: dict[Any, Any] = {
     operator.eq: sympy.Eq, operator.ne: sympy.Ne, operator.lt: sympy.Lt, operator.le: sympy.Le, operator.gt: sympy.Gt,
     operator.ge: sympy.Ge,
 }  # fmt: skip
@@ -300,11 +300,10 @@ _RELATIONS = {
 def _as_asked(number: Any) -> Any:
     """Returns the expression of a number; a comparison with 0, which is a constant for torch, as the code has it."""
     node = recorded_number(number) if number.expr.is_Boolean and not number.expr.free_symbols else None
-    relation = _RELATIONS.get(node.target) if node is not None else None
-    if relation is None:
+    if node is None or node.target not in _RELATIONS:
         return number.expr
     sides = (each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in node.args)
-    return relation(*map(sympy.sympify, sides), evaluate=False)
+    return _RELATIONS[node.target](*map(sympy.sympify, sides), evaluate=False)
 
 
 def _keep_question(shape_env: Any, asked: Any, frame: Any) -> None:

@@ -31,7 +31,6 @@ from tests.capture.size_trials import Family, Row, examine
 
 ORT = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 NO_WINDOWS = "fails without windows: ArgMax of ONNX Runtime before 1.32"
-ONE_PIECE = "the finding is about the second piece, which nothing reads; ONNX Runtime before 1.32 splits no size of 1"
 
 # ---------------------------------------------------------------- expressions that need statements
 
@@ -186,6 +185,22 @@ def into_tail(x, n):
     return y
 
 
+def two_pieces(x, n):
+    first, second = x.split(5)
+    return second * 2, first
+
+
+def first_and_second(x, n):
+    pieces = x.split(3)
+    return pieces[1], pieces[0] * 2
+
+
+def scaled_piece(x, n):
+    y = x.clone()
+    y.split(4)[1].mul_(3)
+    return y
+
+
 def windows(x, n):
     padded = F.pad(x, (0, 0, 0, -n % 4))
     return padded.view(padded.shape[0] // 4, 4, 4).mean(1)
@@ -293,12 +308,21 @@ FAMILIES = (
         lambda x, n: x.reshape(x.numel() // 4, 4) * 2,
         lambda x, n: x.split(3)[0],
         lambda x, n: x.split(3)[2],
+        lambda x, n: x.split(5)[1],
+        lambda x, n: x.split(5)[-1],
+        lambda x, n: x.split(split_size=4, dim=0)[1].softmax(0),
+        lambda x, n: torch.cat([x, x.split(4)[1]]),
+        lambda x, n: x.split(n // 3)[2] * 2,
+        two_pieces,
+        first_and_second,
+        scaled_piece,
         lambda x, n: torch.stack([part.sum(0) for part in x.split(3)]),
         lambda x, n: x.split(n // 2)[0],
         lambda x, n: x.split([4, n - 4])[1],
         lambda x, n: x.split([2, 3, 4])[2],
         lambda x, n: x.chunk(3)[0],
         lambda x, n: x.chunk(2)[1],
+        lambda x, n: torch.chunk(x, 4)[1],
         lambda x, n: torch.cat(x.chunk(4)[::2]),
         lambda x, n: x.tensor_split(3)[1],
         lambda x, n: x.tensor_split(n // 3)[0],
@@ -442,7 +466,7 @@ FAMILIES = (
         lambda x, c: F.glu(x, 1),
         lambda x, c: x.view(2, c // 2, 2, 6),
         lambda x, c: x.view(2, 4, -1, 6).transpose(1, 2).reshape(2, c, 6),
-        Row(lambda x, c: x.chunk(2, 1)[0], wrong=ONE_PIECE if ORT >= (1, 32) else ""),
+        lambda x, c: x.chunk(2, 1)[0],
         lambda x, c: x.split(c // 2, 1)[1],
         lambda x, c: x[:, ::2] + x[:, 1::2],
         lambda x, c: x.transpose(1, 2).reshape(2, 6, 2, c // 2).softmax(-1),
@@ -635,6 +659,8 @@ FAMILIES = (
         lambda x, y, n, m: x[: n - m],
         lambda x, y, n, m: x[: min(n, m)] + y[: min(n, m)],
         lambda x, y, n, m: x[:m] + y,
+        lambda x, y, n, m: x.split(m)[1],
+        lambda x, y, n, m: torch.cat([x, y]).split(6)[1],
         lambda x, y, n, m: x.T[:, -m:].contiguous() + y.T,
         lambda x, y, n, m: x[:, None] + y,
         lambda x, y, n, m: x * max(n, m, 6),

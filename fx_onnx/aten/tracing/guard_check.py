@@ -21,10 +21,10 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
     Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
-    operator (``is_precondition``), the assumption that a tensor has elements (``is_nonempty``), what holds for all sizes
-    and what the capture asks for too are accepted: torch does not find a part of an ``And`` again, nor a guard whose
-    expression other facts simplify. So is a guard of the capture on which the captured graph does not depend: it is a
-    relation here.
+    operator (``is_precondition``), the assumption that a tensor has elements (``is_nonempty``), what holds for all
+    sizes, and what the capture asks for too are accepted: torch does not find a part of an ``And`` again, nor a guard
+    whose expression other facts simplify. So is a guard of the capture on which the captured graph does not depend: it
+    is a relation here.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
