@@ -57,6 +57,7 @@ _SIZES: tuple[tuple[int, ...], ...] = (
 )
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
+_NEAREST = 12  # how many of those next to the example are tried where the code has a number of the example
 _LARGEST_LEAST = 64  # up to where the smallest size of a dim is looked for
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 RAISES = "raises an exception for other sizes"
@@ -242,6 +243,8 @@ class SizeFacts:
             yield from self._bounds(condition, points, kept)
             return
         tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
+        if condition.converts and all(outcome is Outcome.EQUAL for _, outcome in tried):  # it may be used as `n % 3`
+            tried = [(point, self._outcome(point)) for point in self._tries(points, kept, _NEAREST)]
         outcomes = {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | {Outcome.UNKNOWN}) or not outcomes:
             yield replace(condition, is_certain=not outcomes.isdisjoint(_WRONG))
@@ -268,17 +271,17 @@ class SizeFacts:
         of x too, and the model raises where x is shorter than n. That of ``x.split(5)[1]`` is the number of pieces. A
         guard of another kind remains a finding, because the ONNX operators of a program may rely on it.
         """
-        for weaker in weaker_conditions(replace(condition, kind="bound")):
-            excluded, open_points = self._excluded(weaker), filter(weaker.holds, self._excluded(condition))
+        for weak in weaker_conditions(replace(condition, kind="bound")):
+            excluded, between = self._excluded(weak), [each for each in self._excluded(condition) if weak.holds(each)]
             if (
-                all(weaker.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
+                all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
                 and not any(map(condition.holds, excluded))
-                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(list(open_points), kept))
-                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept))
+                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
+                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept, _NEAREST))
             ):
                 if condition.converts:
                     forget_guard(self._shape_env, condition.guard, is_disproved=True)
-                yield from self._bounds(weaker, excluded, kept)
+                yield from self._bounds(weak, excluded, kept)
                 return
         yield replace(condition, is_certain=False)
 
@@ -314,7 +317,7 @@ class SizeFacts:
         small = (each for each in excluded if any(is_one(*each.values()) for is_one in are_one))
         yield from itertools.islice(small, 2)
 
-    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
+    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
 
         The other dims have sizes that pass what torch checks, if there are such sizes: an exception then has no other
@@ -326,7 +329,7 @@ class SizeFacts:
 
         near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
         smallest = min(near, key=lambda point: sum(point.values()), default={})
-        chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1], smallest]
+        chosen = near if len(near) <= _TRIES else [*near[:nearest], near[len(near) // 2], near[-1], smallest]
         checks = [each for each in self._guards if each.raises]
         for point in chosen:
             found = (each for each in self._completed(point, [*kept, *checks]) if all(c.holds(each) for c in kept))

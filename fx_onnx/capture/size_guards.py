@@ -28,6 +28,7 @@ __all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions", "weaker_condit
 Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
@@ -43,6 +44,7 @@ class Condition:
         converts: whether a Python number was needed, which is a constant in the program.
         is_own: whether the model compares or converts sizes itself, without a call of torch.
         function: the function of torch that compares or converts them; None if there is none.
+        is_count: whether a Python number was needed, on which no list of pieces in the program depends.
         kind: ``bound`` or ``finding``.
         is_certain: whether a finding is known to be true.
         guard: the condition as torch recorded it.
@@ -55,6 +57,7 @@ class Condition:
     converts: bool = False
     is_own: bool = False
     function: Any = None
+    is_count: bool = False
     kind: Literal["bound", "finding"] = "finding"
     is_certain: bool = True
     guard: Any = None
@@ -77,10 +80,10 @@ class Condition:
 def weaker_conditions(condition: Condition) -> Iterator[Condition]:
     """Yields conditions that one size is not less than another one, and that a number is not less than needed.
 
-    The forward may use the first pieces of a split only, whose number is a condition.
+    The forward may read the first pieces of a split only, whose number is a condition.
     """
     found = [first >= second for first, second in permutations(condition.symbols, 2)]
-    if condition.converts and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
+    if condition.is_count and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
         number, count = condition.expression.args
         found += [number >= least for least in range(int(count), 1, -1)]
     yield from (replace(condition, expression=each, converts=False) for each in found)
@@ -106,6 +109,7 @@ def recorded_conditions(
     ]
     found |= {each.expression: each for each, is_static in bounds if is_static}
     found |= {each: Condition(each, cause="divides by it", place=at) for each, at in _divisors(program, defined)}
+    has_lists = any(program.graph.find_nodes(op="call_function", target=each) for each in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:
@@ -113,7 +117,9 @@ def recorded_conditions(
         cause = "converts a size to a Python number" if origin.converts else BRANCH
         if origin.converts and origin.call is not None:
             cause = _frozen_argument(origin.call, recorded) or cause
-        facts = origin.raises, cause, place, origin.converts, origin.call is None, (origin.call or [None])[0]
+        function = origin.call[0] if origin.call is not None else None
+        is_count = origin.converts and not has_lists
+        facts = origin.raises, cause, place, origin.converts, function is None, function, is_count
         over_inputs = shape_env.replace(recorded)
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
