@@ -185,7 +185,7 @@ def _max_pool1d(
     step = stride[0] if len(stride) else window
     pad, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
     last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
-    torch._check(last_start >= 0)
+    torch._check(last_start + (step - 1 if ceil_mode else 0) >= 0)
     count = last_start // step + 1
     if ceil_mode:
         count = torch.sym_min((last_start + step - 1) // step, (self.shape[-1] + pad - 1) // step) + 1
