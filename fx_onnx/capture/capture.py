@@ -46,7 +46,8 @@ from fx_onnx.capture.patches.data_conditions import is_condition, is_number, lef
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity, frozen_values
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
+from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_guards import excluded_size
 from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.value_numbers import FakeRuns

@@ -19,7 +19,6 @@ from typing import Any
 
 import sympy
 import torch
-from sympy.logic.boolalg import Boolean
 from torch.export import Dim, ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import (
@@ -32,7 +31,16 @@ from fx_onnx.capture.dynamic_dims import (
     integer_inputs,
 )
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions, weaker_conditions
+from fx_onnx.capture.size_guards import (
+    BRANCH,
+    SIZES,
+    Condition,
+    Sizes,
+    changed_questions,
+    excluded_size,
+    recorded_conditions,
+    weaker_conditions,
+)
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.guard_private import (
@@ -40,21 +48,13 @@ from fx_onnx.core.guard_private import (
     check_conditions,
     forget_guard,
     guard_origin,
-    questions_of,
 )
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.trial_sizes import condition_of, resized, resized_empty, with_other_values
 
-__all__ = ["RAISES", "SizeFacts", "excluded_size"]
+__all__ = ["RAISES", "SizeFacts"]
 
-# The sizes for which a condition on one, two, three or more dims is evaluated.
-_SIZES: tuple[tuple[int, ...], ...] = (
-    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
-    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
-    (2, 3, 5, 8, 33, 513),
-    (2, 5, 33),
-)
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
 _NEAREST = 12  # how many of those next to the example are tried where the code has a number of the example
@@ -109,6 +109,7 @@ class SizeFacts:
             if all(any(not each.holds(point) for each in others) for point in kept[condition]):
                 del kept[condition]
         found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        found += self._joint_ones(found)
         if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
             ranges = {symbol: self.declared(symbol) for symbol in self.names}
             check_conditions(self._program, self._shape_env, [each.expression for each in found], ranges)
@@ -175,7 +176,7 @@ class SizeFacts:
     def _excluded(self, condition: Condition) -> list[Sizes]:
         """Returns the requested sizes for which a condition is false."""
         symbols = condition.symbols
-        tried = _SIZES[min(len(symbols), len(_SIZES)) - 1]
+        tried = SIZES[min(len(symbols), len(SIZES)) - 1]
         if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
             tried = (1, *tried)
         sizes = [self._requested(symbol, tried) for symbol in symbols]
@@ -343,7 +344,7 @@ class SizeFacts:
         yield {**self._larger, **point}
         related = {s for each in kept if not point.keys().isdisjoint(each.symbols) for s in each.symbols} - point.keys()
         if 0 < len(related) < _MANY:
-            sizes = [self._requested(symbol, _SIZES[min(len(related), len(_SIZES) - 1)]) for symbol in related]
+            sizes = [self._requested(symbol, SIZES[min(len(related), len(SIZES) - 1)]) for symbol in related]
             for others in itertools.product(*sizes):
                 yield {**self._larger, **point, **dict(zip(related, others, strict=True))}
 
@@ -419,6 +420,14 @@ class SizeFacts:
         is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
         yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
+    def _joint_ones(self, found: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
+        ones = dict.fromkeys(self._opened(1, found), 1)
+        sizes = {**self._larger, **ones}
+        is_open = len(ones) > 1 and all(each.holds(sizes) for each in found)
+        if is_open and self._outcome(sizes) is Outcome.DIFFERENT and not self._agree_eagerly(ones):
+            yield from (each for each in changed_questions(self._shape_env, self._larger, sizes) if each.is_own)
+
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
 
@@ -451,13 +460,8 @@ class SizeFacts:
 
     def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
         """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
-        sizes, questions = {**self._larger, symbol: size}, questions_of(self._shape_env)
-        for question in sorted(questions, key=lambda each: not questions[each].is_own):
-            asked = Condition(question)
-            is_condition = isinstance(question, Boolean) and symbol in question.free_symbols <= sizes.keys()
-            if is_condition and asked.holds(self._larger) != asked.holds(sizes):
-                return questions[question].line
-        return ""
+        found = changed_questions(self._shape_env, self._larger, {**self._larger, symbol: size})
+        return next((each.place for each in found), "")
 
     def _may_be(self, symbol: sympy.Symbol, size: int, kept: Sequence[Condition]) -> bool:
         """Returns whether a dim may have a size: it is requested, and the known conditions hold."""
@@ -490,11 +494,3 @@ class SizeFacts:
             cause = finding.cause.replace("other sizes", "this size")
         place = f" {finding.place}" if finding.place else ""
         return f"The exported model {verb} {where}, because the code {cause}{place}."
-
-
-def excluded_size(condition: Condition) -> int | None:
-    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
-    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
-        return None
-    excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
-    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None

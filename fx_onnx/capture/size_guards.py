@@ -12,20 +12,37 @@ from typing import Any, Literal
 
 import sympy
 import torch
+from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.index_bounds import index_bounds
-from fx_onnx.core.guard_private import guard_origin
+from fx_onnx.core.guard_private import guard_origin, questions_of
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import without_factors
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import condition_of
 
-__all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions", "weaker_conditions"]
+__all__ = [
+    "BRANCH",
+    "SIZES",
+    "Condition",
+    "Sizes",
+    "changed_questions",
+    "excluded_size",
+    "recorded_conditions",
+    "weaker_conditions",
+]
 
 Sizes = Mapping[sympy.Symbol, int]
+# The sizes for which a condition on one, two, three or more dims is evaluated.
+SIZES: tuple[tuple[int, ...], ...] = (
+    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
+    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
+    (2, 3, 5, 8, 33, 513),
+    (2, 5, 33),
+)
 BRANCH = "takes another branch for other sizes"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
@@ -75,6 +92,17 @@ class Condition:
     def holds(self, sizes: Sizes) -> bool:
         """Returns whether the condition is true for sizes."""
         return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+
+def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
+    """Yields what the code asks that is true for some sizes and false for others, the model's own questions first."""
+    questions = questions_of(shape_env)
+    for question in sorted(questions, key=lambda each: not questions[each].is_own):
+        line, is_own = questions[question]
+        if isinstance(question, Boolean) and question.free_symbols <= sizes.keys():
+            asked = Condition(question, place=line, is_own=is_own)
+            if asked.holds(sizes) != asked.holds(others):
+                yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
 
 
 def weaker_conditions(condition: Condition) -> Iterator[Condition]:
@@ -171,3 +199,11 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()
+
+
+def excluded_size(condition: Condition) -> int | None:
+    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
+    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
+        return None
+    excluded = [size for size in (0, 1, *SIZES[0]) if not condition.test(size)]
+    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
