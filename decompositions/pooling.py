@@ -71,7 +71,7 @@ def _begins(size: int, reach: int, step: int, pad: int, ceil_mode: bool, like: T
     With ``ceil_mode`` a last window may end beyond the padding, but begins before it.
     """
     last = size + 2 * pad - reach
-    torch._check(last >= 0)
+    torch._check(last + (step - 1 if ceil_mode else 0) >= 0)
     end = torch.sym_min(last + step, size + pad) if ceil_mode else last + 1
     return torch.arange(0, end, step, device=like.device) - pad
 

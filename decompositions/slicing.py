@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._sizes import at_least
+from fx_onnx.decompositions._torch_private import statically_known_true
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
@@ -80,12 +81,12 @@ def diff(
 
 
 def _neighbours(x: Tensor, dim: int, least: int) -> tuple[Tensor, Tensor]:
-    """Returns x without its last and without its first elements; ``least`` elements are known to be there.
+    """Returns x without its last and without its first elements; an input has at least ``least`` elements.
 
     The size of a slice would need a comparison of a symbolic size where there may be less than one element.
     """
     count = x.shape[dim] - 1
-    if count >= 0 if isinstance(count, int) else least > 1:
+    if count >= 0 if isinstance(count, int) else least > 1 and statically_known_true(count >= 0):
         return x.narrow(dim, 0, count), x.narrow(dim, 1, count)
     places = torch.arange(at_least(count, 0), device=x.device)
     return x.index_select(dim, places), x.index_select(dim, places + 1)

@@ -46,7 +46,8 @@ from fx_onnx.capture.patches.data_conditions import is_condition, is_number, lef
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity, frozen_values
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
+from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_guards import excluded_size
 from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.value_numbers import FakeRuns
@@ -176,7 +177,7 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
             events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     if isinstance(captured, Captured):
         _refuse_lost_tensors(request, captured.program)
-        captured = _with_symbolic_numbers(request, model, captured)
+        captured = _with_slices(request, model, _with_symbolic_numbers(request, model, captured))
         captured.program.example_inputs = (request.args, request.kwargs)
         return captured
     error = first if isinstance(first, Exception) else captured
@@ -208,6 +209,15 @@ def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: C
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, Captured) and other.restrictions < captured.restrictions:
             return other.because(_NUMBERS_IN_STRICT_MODE)
+    return captured
+
+
+def _with_slices(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
+    """Captures with a slice for each piece of a split whose number of pieces restricts the sizes."""
+    if captured.counts_pieces and not captured.strict:
+        other = _attempt(request, model, original_example(request), strict=False, with_slices=True)
+        if isinstance(other, Captured) and other.restrictions < captured.restrictions:
+            return other.because("repeated with slices in place of pieces, whose number restricts a dynamic dim")
     return captured
 
 
@@ -261,7 +271,9 @@ def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-def _attempt(request: Request, model: torch.nn.Module, example: Example, strict: bool) -> Captured | Exception:
+def _attempt(
+    request: Request, model: torch.nn.Module, example: Example, strict: bool, with_slices: bool = False
+) -> Captured | Exception:
     """Captures from one example; returns the error if torch.export fails, so that the caller can choose what to do.
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
@@ -270,7 +282,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
     an exception where a condition on data holds, the capture is repeated without these exceptions.
     """
     decisions = [example.decision] if example.decision else []
-    dynamic_shapes, auto_dims, register_outputs, changes = request.dynamic_shapes, False, False, Changes()
+    dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
+    changes = Changes(with_slices=with_slices)
     while True:
         reason = decisions[-1] if decisions else "the example of the call"
         _logger.debug("torch.export.export(strict=%s): %s", strict, reason)

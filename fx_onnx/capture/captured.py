@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dim_relations import DimRelation
+from fx_onnx.capture.patches.dynamic_sizes import CHUNKS, SPLITS
 from fx_onnx.capture.python_state import ChangedValue
 from fx_onnx.capture.size_conditions import SizeFacts
 
@@ -45,6 +47,13 @@ class Captured:
     def truncates_sizes(self) -> bool:
         """Whether the program is restricted, and the model calls ``int`` with an expression of sizes."""
         return self.restrictions > 0 and self.facts.truncated
+
+    @property
+    def counts_pieces(self) -> bool:
+        """Whether the number of pieces of a ``split`` or ``chunk`` restricts the program, which does not use all."""
+        findings = (each for each in self.facts.conditions if each.kind == "finding")
+        items = self.program.graph.find_nodes(op="call_function", target=operator.getitem)
+        return not all(each.users for each in items) and any(each.function in (*SPLITS, *CHUNKS) for each in findings)
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import sympy
 import torch
-from sympy.logic.boolalg import Boolean
 from torch.export import Dim, ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import (
@@ -32,7 +31,16 @@ from fx_onnx.capture.dynamic_dims import (
     integer_inputs,
 )
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions
+from fx_onnx.capture.size_guards import (
+    BRANCH,
+    SIZES,
+    Condition,
+    Sizes,
+    changed_questions,
+    excluded_size,
+    recorded_conditions,
+    weaker_conditions,
+)
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.guard_private import (
@@ -40,23 +48,16 @@ from fx_onnx.core.guard_private import (
     check_conditions,
     forget_guard,
     guard_origin,
-    questions_of,
 )
 from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.trial_sizes import condition_of, resized, resized_empty, with_other_values
 
-__all__ = ["RAISES", "SizeFacts", "excluded_size"]
+__all__ = ["RAISES", "SizeFacts"]
 
-# The sizes for which a condition on one, two, three or more dims is evaluated.
-_SIZES: tuple[tuple[int, ...], ...] = (
-    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
-    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
-    (2, 3, 5, 8, 33, 513),
-    (2, 5, 33),
-)
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 4  # how many excluded sizes are tried for a condition
+_NEAREST = 12  # how many of those next to the example are tried where the code has a number of the example
 _LARGEST_LEAST = 64  # up to where the smallest size of a dim is looked for
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 RAISES = "raises an exception for other sizes"
@@ -108,6 +109,7 @@ class SizeFacts:
             if all(any(not each.holds(point) for each in others) for point in kept[condition]):
                 del kept[condition]
         found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        found += self._joint_ones(found)
         if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
             ranges = {symbol: self.declared(symbol) for symbol in self.names}
             check_conditions(self._program, self._shape_env, [each.expression for each in found], ranges)
@@ -174,7 +176,7 @@ class SizeFacts:
     def _excluded(self, condition: Condition) -> list[Sizes]:
         """Returns the requested sizes for which a condition is false."""
         symbols = condition.symbols
-        tried = _SIZES[min(len(symbols), len(_SIZES)) - 1]
+        tried = SIZES[min(len(symbols), len(SIZES)) - 1]
         if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
             tried = (1, *tried)
         sizes = [self._requested(symbol, tried) for symbol in symbols]
@@ -242,6 +244,8 @@ class SizeFacts:
             yield from self._bounds(condition, points, kept)
             return
         tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
+        if condition.converts and all(outcome is Outcome.EQUAL for _, outcome in tried):  # it may be used as `n % 3`
+            tried = [(point, self._outcome(point)) for point in self._tries(points, kept, _NEAREST)]
         outcomes = {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | {Outcome.UNKNOWN}) or not outcomes:
             yield replace(condition, is_certain=not outcomes.isdisjoint(_WRONG))
@@ -262,20 +266,23 @@ class SizeFacts:
     def _weakened(
         self, condition: Condition, tried: Sequence[tuple[Sizes, Outcome]], kept: Sequence[Condition]
     ) -> Iterator[Condition]:
-        """Yields the bound of which a guard is a part: two sizes compare so wherever the guard holds, and not else.
+        """Yields the bound of which a guard is a part: sizes compare so wherever the guard holds, and not else.
 
         The guard of ``x[:, -n:].contiguous()`` is that the slice is shorter than x. The program is right for the whole
-        of x too, and the model raises where x is shorter than n. A guard of another kind remains a finding, because the
-        ONNX operators of a program may rely on it.
+        of x too, and the model raises where x is shorter than n. That of ``x.split(5)[1]`` is the number of pieces. A
+        guard of another kind remains a finding, because the ONNX operators of a program may rely on it.
         """
-        for weaker in _comparisons(replace(condition, kind="bound")):
-            excluded = self._excluded(weaker)
+        for weak in weaker_conditions(replace(condition, kind="bound")):
+            excluded, between = self._excluded(weak), [each for each in self._excluded(condition) if weak.holds(each)]
             if (
-                all(weaker.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
+                all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
                 and not any(map(condition.holds, excluded))
-                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept))
+                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
+                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(excluded, kept, _NEAREST))
             ):
-                yield from self._bounds(weaker, excluded, kept)
+                if condition.converts:
+                    forget_guard(self._shape_env, condition.guard, is_disproved=True)
+                yield from self._bounds(weak, excluded, kept)
                 return
         yield replace(condition, is_certain=False)
 
@@ -311,7 +318,7 @@ class SizeFacts:
         small = (each for each in excluded if any(is_one(*each.values()) for is_one in are_one))
         yield from itertools.islice(small, 2)
 
-    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
+    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
 
         The other dims have sizes that pass what torch checks, if there are such sizes: an exception then has no other
@@ -323,7 +330,7 @@ class SizeFacts:
 
         near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
         smallest = min(near, key=lambda point: sum(point.values()), default={})
-        chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1], smallest]
+        chosen = near if len(near) <= _TRIES else [*near[:nearest], near[len(near) // 2], near[-1], smallest]
         checks = [each for each in self._guards if each.raises]
         for point in chosen:
             found = (each for each in self._completed(point, [*kept, *checks]) if all(c.holds(each) for c in kept))
@@ -337,7 +344,7 @@ class SizeFacts:
         yield {**self._larger, **point}
         related = {s for each in kept if not point.keys().isdisjoint(each.symbols) for s in each.symbols} - point.keys()
         if 0 < len(related) < _MANY:
-            sizes = [self._requested(symbol, _SIZES[min(len(related), len(_SIZES) - 1)]) for symbol in related]
+            sizes = [self._requested(symbol, SIZES[min(len(related), len(SIZES) - 1)]) for symbol in related]
             for others in itertools.product(*sizes):
                 yield {**self._larger, **point, **dict(zip(related, others, strict=True))}
 
@@ -413,6 +420,14 @@ class SizeFacts:
         is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
         yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
+    def _joint_ones(self, found: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
+        ones = dict.fromkeys(self._opened(1, found), 1)
+        sizes = {**self._larger, **ones}
+        is_open = len(ones) > 1 and all(each.holds(sizes) for each in found)
+        if is_open and self._outcome(sizes) is Outcome.DIFFERENT and not self._agree_eagerly(ones):
+            yield from (each for each in changed_questions(self._shape_env, self._larger, sizes) if each.is_own)
+
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
 
@@ -445,13 +460,8 @@ class SizeFacts:
 
     def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
         """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
-        sizes, questions = {**self._larger, symbol: size}, questions_of(self._shape_env)
-        for question in sorted(questions, key=lambda each: not questions[each].is_own):
-            asked = Condition(question)
-            is_condition = isinstance(question, Boolean) and symbol in question.free_symbols <= sizes.keys()
-            if is_condition and asked.holds(self._larger) != asked.holds(sizes):
-                return questions[question].line
-        return ""
+        found = changed_questions(self._shape_env, self._larger, {**self._larger, symbol: size})
+        return next((each.place for each in found), "")
 
     def _may_be(self, symbol: sympy.Symbol, size: int, kept: Sequence[Condition]) -> bool:
         """Returns whether a dim may have a size: it is requested, and the known conditions hold."""
@@ -466,7 +476,7 @@ class SizeFacts:
         text = expression_text(expression, self.labels)
         if len(symbols) == 2 and any(part in text for part in _OPERATORS):
             excluded = self._excluded(condition)
-            equal = (each.expression for each in _comparisons(condition) if self._excluded(each) == excluded)
+            equal = (each.expression for each in weaker_conditions(condition) if self._excluded(each) == excluded)
             return expression_text(next(equal, expression), self.labels)
         is_short = condition.converts and len(text) <= _LONG
         if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
@@ -484,17 +494,3 @@ class SizeFacts:
             cause = finding.cause.replace("other sizes", "this size")
         place = f" {finding.place}" if finding.place else ""
         return f"The exported model {verb} {where}, because the code {cause}{place}."
-
-
-def excluded_size(condition: Condition) -> int | None:
-    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
-    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
-        return None
-    excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
-    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
-
-
-def _comparisons(condition: Condition) -> Iterator[Condition]:
-    """Yields conditions that one size is not less than another one."""
-    for first, second in itertools.permutations(condition.symbols, 2):
-        yield replace(condition, expression=first >= second)

@@ -5,28 +5,47 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from typing import Any, Literal
 
 import sympy
 import torch
+from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.index_bounds import index_bounds
-from fx_onnx.core.guard_private import guard_origin
+from fx_onnx.core.guard_private import guard_origin, questions_of
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import without_factors
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import condition_of
 
-__all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions"]
+__all__ = [
+    "BRANCH",
+    "SIZES",
+    "Condition",
+    "Sizes",
+    "changed_questions",
+    "excluded_size",
+    "recorded_conditions",
+    "weaker_conditions",
+]
 
 Sizes = Mapping[sympy.Symbol, int]
+# The sizes for which a condition on one, two, three or more dims is evaluated.
+SIZES: tuple[tuple[int, ...], ...] = (
+    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
+    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
+    (2, 3, 5, 8, 33, 513),
+    (2, 5, 33),
+)
 BRANCH = "takes another branch for other sizes"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
@@ -41,6 +60,8 @@ class Condition:
         place: the line of the code, as ``(file:line: code)``; empty if none is known.
         converts: whether a Python number was needed, which is a constant in the program.
         is_own: whether the model compares or converts sizes itself, without a call of torch.
+        function: the function of torch that compares or converts them; None if there is none.
+        is_count: whether a Python number was needed, on which no list of pieces in the program depends.
         kind: ``bound`` or ``finding``.
         is_certain: whether a finding is known to be true.
         guard: the condition as torch recorded it.
@@ -52,6 +73,8 @@ class Condition:
     place: str = ""
     converts: bool = False
     is_own: bool = False
+    function: Any = None
+    is_count: bool = False
     kind: Literal["bound", "finding"] = "finding"
     is_certain: bool = True
     guard: Any = None
@@ -69,6 +92,29 @@ class Condition:
     def holds(self, sizes: Sizes) -> bool:
         """Returns whether the condition is true for sizes."""
         return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+
+def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
+    """Yields what the code asks that is true for some sizes and false for others, the model's own questions first."""
+    questions = questions_of(shape_env)
+    for question in sorted(questions, key=lambda each: not questions[each].is_own):
+        line, is_own = questions[question]
+        if isinstance(question, Boolean) and question.free_symbols <= sizes.keys():
+            asked = Condition(question, place=line, is_own=is_own)
+            if asked.holds(sizes) != asked.holds(others):
+                yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
+
+
+def weaker_conditions(condition: Condition) -> Iterator[Condition]:
+    """Yields conditions that one size is not less than another one, and that a number is not less than needed.
+
+    The forward may read the first pieces of a split only, whose number is a condition.
+    """
+    found = [first >= second for first, second in permutations(condition.symbols, 2)]
+    if condition.is_count and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
+        number, count = condition.expression.args
+        found += [number >= least for least in range(int(count), 1, -1)]
+    yield from (replace(condition, expression=each, converts=False) for each in found)
 
 
 def recorded_conditions(
@@ -91,6 +137,7 @@ def recorded_conditions(
     ]
     found |= {each.expression: each for each, is_static in bounds if is_static}
     found |= {each: Condition(each, cause="divides by it", place=at) for each, at in _divisors(program, defined)}
+    has_lists = any(program.graph.find_nodes(op="call_function", target=each) for each in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:
@@ -98,7 +145,9 @@ def recorded_conditions(
         cause = "converts a size to a Python number" if origin.converts else BRANCH
         if origin.converts and origin.call is not None:
             cause = _frozen_argument(origin.call, recorded) or cause
-        facts = origin.raises, cause, place, origin.converts, origin.call is None
+        function = origin.call[0] if origin.call is not None else None
+        is_count = origin.converts and not has_lists
+        facts = origin.raises, cause, place, origin.converts, function is None, function, is_count
         over_inputs = shape_env.replace(recorded)
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
@@ -150,3 +199,11 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()
+
+
+def excluded_size(condition: Condition) -> int | None:
+    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
+    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
+        return None
+    excluded = [size for size in (0, 1, *SIZES[0]) if not condition.test(size)]
+    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None

@@ -7,6 +7,7 @@ without the name.
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import sys
 import traceback
@@ -25,6 +26,7 @@ from torch.export import ExportedProgram
 from fx_onnx.core.script_private import SCRIPT_MARK
 from fx_onnx.core.source_lines import is_internal, line_text, user_frame
 from fx_onnx.core.torch_private import GuardOnDataDependentSymNode, unset_fake_temporarily
+from fx_onnx.core.trace_private import recorded_number
 
 __all__ = [
     "GuardOrigin",
@@ -262,7 +264,7 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
     """
 
     def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
-        _keep_question(shape_env, number.expr, sys._getframe(1))
+        _keep_question(shape_env, _as_asked(number), sys._getframe(1))
         try:
             return evaluate(shape_env, number, *args, **kwargs)
         except GuardOnDataDependentSymNode as error:
@@ -289,6 +291,21 @@ class Question(NamedTuple):
     is_own: bool
 
 
+_RELATIONS: dict[Any, Any] = {
+    operator.eq: sympy.Eq, operator.ne: sympy.Ne, operator.lt: sympy.Lt, operator.le: sympy.Le, operator.gt: sympy.Gt,
+    operator.ge: sympy.Ge,
+}  # fmt: skip
+
+
+def _as_asked(number: Any) -> Any:
+    """Returns the expression of a number; a comparison with 0, which is a constant for torch, as the code has it."""
+    node = recorded_number(number) if number.expr.is_Boolean and not number.expr.free_symbols else None
+    if node is None or node.target not in _RELATIONS:
+        return number.expr
+    sides = (each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in node.args)
+    return _RELATIONS[node.target](*map(sympy.sympify, sides), evaluate=False)
+
+
 def _keep_question(shape_env: Any, asked: Any, frame: Any) -> None:
     """Keeps the line of a question for ``questions_of``; a comparison of the model replaces one inside of torch."""
     questions = vars(shape_env).setdefault("questions", {})
@@ -305,8 +322,8 @@ def _keep_question(shape_env: Any, asked: Any, frame: Any) -> None:
 def questions_of(shape_env: Any) -> Mapping[Any, Question]:
     """Returns what was evaluated during the capture.
 
-    torch takes the size of an input for 2 or more, so that a question such as ``x.shape[0] >= 2`` leaves no guard. A
-    comparison with 0 is a constant for torch.
+    torch takes the size of an input for 2 or more, so that a question such as ``x.shape[0] >= 2`` leaves no guard, nor
+    does a comparison with 0.
     """
     found: Mapping[Any, Question] = getattr(shape_env, "questions", {})
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-__all__ = ["is_recorded", "recorded_constant", "recorded_node", "share_trace", "undispatched"]
+__all__ = ["is_recorded", "recorded_constant", "recorded_node", "recorded_number", "share_trace", "undispatched"]
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
@@ -24,6 +25,19 @@ def recorded_node(tensor: torch.Tensor) -> torch.fx.Node | None:
     """
     proxy = getattr(_traced_tensors().get(tensor), "proxy", None)
     return None if proxy is None else proxy.node
+
+
+def recorded_number(number: Any) -> torch.fx.Node | None:
+    """Returns the node with which the capture that is in progress has recorded a symbolic number; None if it has not.
+
+    Without torch's functions, no number has one, and a comparison of a size with 0 has no line.
+
+    Args:
+        number: what torch computes with, the ``node`` of a ``SymInt`` or another symbolic number.
+    """
+    tracker = getattr(_tracer(), "symnode_tracker", None)
+    recorded = None if tracker is None else tracker.get(SimpleNamespace(node=number))
+    return None if recorded is None else getattr(recorded.force(), "node", None)
 
 
 def recorded_constant(node: torch.fx.Node) -> torch.Tensor | None:

@@ -7,6 +7,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.torch_private import statically_known_true
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, broadcast, linear_range, slice_axis
 from fx_onnx.translation.emitter import Emitter
@@ -30,12 +31,14 @@ def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
 
 @translates(aten.narrow.default, aten.narrow_copy.default)
 def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -> Value:
-    """Emits Slice: self[start : start + length] along dim."""
+    """Emits Slice: self[start : start + length] along dim; two where the end may be 0, which counts from the end."""
     size = op.sizes(self)[dim]
     if symbolic_sizes.same_size(length, size):
         return self
     if isinstance(start, int) and start < 0:
         start = start + size
+    if not statically_known_true(start >= 0):
+        return slice_axis(op, slice_axis(op, self, dim, start, INT_MAX), dim, 0, length)
     return slice_axis(op, self, dim, start, start + length)
 
 

@@ -31,7 +31,6 @@ from tests.capture.size_trials import Family, Row, examine
 
 ORT = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 NO_WINDOWS = "fails without windows: ArgMax of ONNX Runtime before 1.32"
-ONE_PIECE = "the finding is about the second piece, which nothing reads; ONNX Runtime before 1.32 splits no size of 1"
 
 # ---------------------------------------------------------------- expressions that need statements
 
@@ -186,6 +185,22 @@ def into_tail(x, n):
     return y
 
 
+def two_pieces(x, n):
+    first, second = x.split(5)
+    return second * 2, first
+
+
+def first_and_second(x, n):
+    pieces = x.split(3)
+    return pieces[1], pieces[0] * 2
+
+
+def scaled_piece(x, n):
+    y = x.clone()
+    y.split(4)[1].mul_(3)
+    return y
+
+
 def windows(x, n):
     padded = F.pad(x, (0, 0, 0, -n % 4))
     return padded.view(padded.shape[0] // 4, 4, 4).mean(1)
@@ -263,10 +278,13 @@ FAMILIES = (
         lambda x, n: x[torch.arange(0, n, 2)],
         lambda x, n: x.narrow(0, 1, n - 2),
         lambda x, n: x.narrow(0, n // 2, 2),
+        lambda x, n: x.narrow(0, -(n // 4), n // 4),
+        lambda x, n: x.narrow(0, n - 9, 1),
         lambda x, n: x.narrow(0, 0, 5),
         lambda x, n: x.select(0, n // 2),
         lambda x, n: x.index_select(0, torch.arange(n // 2)),
         lambda x, n: x.diff(n=n // 4, dim=0),
+        lambda x, n: x[3:].diff(dim=0).diff(dim=0),
         into_half,
         into_first_4,
         into_tail,
@@ -293,12 +311,22 @@ FAMILIES = (
         lambda x, n: x.reshape(x.numel() // 4, 4) * 2,
         lambda x, n: x.split(3)[0],
         lambda x, n: x.split(3)[2],
+        lambda x, n: x.split(5)[1],
+        lambda x, n: x.split(5)[-1],
+        lambda x, n: x.split(split_size=4, dim=0)[1].softmax(0),
+        lambda x, n: torch.cat([x, x.split(4)[1]]),
+        lambda x, n: x.split(n // 3)[2] * 2,
+        lambda x, n: x.split(max(-n % 4, 1))[1],
+        two_pieces,
+        first_and_second,
+        scaled_piece,
         lambda x, n: torch.stack([part.sum(0) for part in x.split(3)]),
         lambda x, n: x.split(n // 2)[0],
         lambda x, n: x.split([4, n - 4])[1],
         lambda x, n: x.split([2, 3, 4])[2],
         lambda x, n: x.chunk(3)[0],
         lambda x, n: x.chunk(2)[1],
+        lambda x, n: torch.chunk(x, 4)[1],
         lambda x, n: torch.cat(x.chunk(4)[::2]),
         lambda x, n: x.tensor_split(3)[1],
         lambda x, n: x.tensor_split(n // 3)[0],
@@ -381,6 +409,8 @@ FAMILIES = (
         lambda x, n: F.avg_pool1d(x, n),
         lambda x, n: F.avg_pool2d(x[None], 2, divisor_override=n),
         lambda x, n: F.max_pool1d(x, 5),
+        lambda x, n: F.max_pool1d(x, 3, 3, ceil_mode=True),
+        lambda x, n: F.avg_pool1d(x, 3, max(n % 3, 1), ceil_mode=True),
         lambda x, n: F.max_pool1d(x, n // 2),
         lambda x, n: F.max_pool1d(x, 2, n // 3),
         lambda x, n: F.max_pool1d(x, 2, dilation=n // 4),
@@ -442,7 +472,7 @@ FAMILIES = (
         lambda x, c: F.glu(x, 1),
         lambda x, c: x.view(2, c // 2, 2, 6),
         lambda x, c: x.view(2, 4, -1, 6).transpose(1, 2).reshape(2, c, 6),
-        Row(lambda x, c: x.chunk(2, 1)[0], wrong=ONE_PIECE if ORT >= (1, 32) else ""),
+        lambda x, c: x.chunk(2, 1)[0],
         lambda x, c: x.split(c // 2, 1)[1],
         lambda x, c: x[:, ::2] + x[:, 1::2],
         lambda x, c: x.transpose(1, 2).reshape(2, 6, 2, c // 2).softmax(-1),
@@ -476,8 +506,11 @@ FAMILIES = (
         lambda x, n: x.quantile(1 / n, 0),
         lambda x, n: x.kthvalue(n // 2, 0)[0],
         lambda x, n: x.kthvalue(4, 0)[0],
+        lambda x, n: x.kthvalue(12 - n, 0)[0],
+        lambda x, n: x.kthvalue(max(n // 2, 1), 0)[0],
         lambda x, n: x.topk(5, 0)[0],
         lambda x, n: x.topk(n // 2, 0)[0],
+        lambda x, n: x.topk(12 - n, 0)[0],
         lambda x, n: x.topk(2, n % 2)[0],
         Row(lambda x, n: x.topk(2, 0, largest=n > 8)[0], refused=SWITCH),
         lambda x, n: x.renorm(2, 0, n / 4),
@@ -553,6 +586,8 @@ FAMILIES = (
         lambda x, n: x * 2 if not n % 3 else x,
         lambda x, n: x * 2 if n // 2 == 4 else x,
         lambda x, n: x * 2 if n in (2, 3) else x,
+        lambda x, n: x * 2 if int(n * 0.5) % 3 else x,
+        lambda x, n: x[: int(n / 2) % 5],
         lambda x, n: x * 2 if n in range(4, 12) else x,
         lambda x, n: x * 2 if 4 < n < 12 else x,
         lambda x, n: x * 2 if n > 4 and n % 2 == 1 else x,
@@ -632,6 +667,8 @@ FAMILIES = (
         lambda x, y, n, m: x[: n - m],
         lambda x, y, n, m: x[: min(n, m)] + y[: min(n, m)],
         lambda x, y, n, m: x[:m] + y,
+        lambda x, y, n, m: x.split(m)[1],
+        lambda x, y, n, m: torch.cat([x, y]).split(6)[1],
         lambda x, y, n, m: x.T[:, -m:].contiguous() + y.T,
         lambda x, y, n, m: x[:, None] + y,
         lambda x, y, n, m: x * max(n, m, 6),
@@ -640,6 +677,8 @@ FAMILIES = (
         lambda x, y, n, m: x[: m // 2] + y[: m // 2],
         lambda x, y, n, m: x if n > m else y,
         lambda x, y, n, m: x if n == m else x + 1,
+        lambda x, y, n, m: x * 2 if n + m > 3 else x,
+        lambda x, y, n, m: x * 2 if n + m != 2 else x,
         lambda x, y, n, m: x * 2 if n % m else x,
         lambda x, y, n, m: torch.tril(torch.ones(n, m), m - n),
         lambda x, y, n, m: torch.arange(m, m + n),

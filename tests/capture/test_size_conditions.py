@@ -106,6 +106,38 @@ def test_the_words_of_one_excluded_size() -> None:
     assert message.endswith("[FX1203]")
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum() if x.shape[0] else x.sum() + 1,
+        lambda x: x.sum() if not x.shape[0] else x.sum() + 1,
+        lambda x: x.sum() + (3 if x.shape[0] > 0 and x.shape[1] > 0 else 2),
+        lambda x: x.sum() + bool(x.numel()),
+    ],
+)
+def test_a_comparison_with_0_has_its_line(function: Callable[..., object]) -> None:
+    found, _ = captured(function, t(4, 2))
+    (listed,) = found.dims.conditions
+    assert listed.condition == "n != 0" and f"{__file__}:{function.__code__.co_firstlineno}: " in listed.place
+
+
+@pytest.mark.parametrize(
+    ("function", "limit"),
+    [
+        (lambda x: x.split(5)[1], [("n >= 6", "bound")]),
+        (lambda x: x.split(5)[0], []),
+        (lambda x: x.split(3)[1], [("n >= 4", "bound")]),
+        (lambda x: x.chunk(3)[0], []),
+        (lambda x: torch.chunk(x, dim=0, chunks=3)[1], [("n >= 2", "bound")]),
+        (lambda x: x.split(4)[-1], [("(n + 3) // 4 == 3", "finding")]),
+    ],
+)
+def test_the_pieces_that_are_read_limit_the_sizes(
+    function: Callable[..., object], limit: list[tuple[str, str]]
+) -> None:
+    assert conditions(function, t(9, 2)) == limit
+
+
 def longer(x: Tensor, y: Tensor) -> Tensor:
     return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -29,5 +32,22 @@ def test_a_trace_is_read_and_shared() -> None:
     assert program.module()(torch.ones(2)).tolist() == [4, 4]
 
 
+class Compared(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        is_filled: Any = x.shape[0] != 0
+        node = trace_private.recorded_number(is_filled.node)
+        self.found = node is not None and (node.target, node.args[0].meta["val"].node.expr, node.args[1])
+        self.symbol = x.shape[0].node.expr
+        return x * 2
+
+
+def test_a_comparison_is_read() -> None:
+    model, found = Compared(), []
+    model.register_forward_hook(lambda *_: found.extend([model.found, model.symbol]))
+    torch.export.export(model, (torch.ones(2),), dynamic_shapes=({0: torch.export.Dim.AUTO},), strict=False)
+    assert found[0] == (operator.ne, found[1], 0)
+
+
 def test_without_a_trace_nothing_is_recorded() -> None:
     assert not trace_private.is_recorded(torch.ones(2)) and trace_private.recorded_node(torch.ones(2)) is None
+    assert trace_private.recorded_number(object()) is None

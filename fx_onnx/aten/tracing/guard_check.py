@@ -21,8 +21,10 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
     Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
-    operator (``is_precondition``), the assumption that a tensor has elements (``is_nonempty``) and what holds for all
-    sizes are accepted. So is a guard of the capture on which the captured graph does not depend: it is a relation here.
+    operator (``is_precondition``), the assumption that a tensor has elements (``is_nonempty``), what holds for all
+    sizes, and what the capture asks for too are accepted: torch does not find a part of an ``And`` again, nor a guard
+    whose expression other facts simplify. So is a guard of the capture on which the captured graph does not depend: it
+    is a relation here.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
@@ -38,10 +40,11 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
         TranslationError: the trace added a guard; the message lists all.
     """
     before = len(_guards(fake_mode))
+    known = {part for guard in _guards(fake_mode) for part in sympy.And.make_args(guard.expr)}
     relations: list[sympy.Eq] = []
     with size_oblivious(), ranges_before_hints(fake_mode.shape_env):
         yield relations
-    guards = [guard.expr for guard in _guards(fake_mode)[before:]]
+    guards = [guard.expr for guard in _guards(fake_mode)[before:] if guard.expr not in known]
     needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]
     guards = [guard for guard in guards if guard not in needed and not is_identity(guard)]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:

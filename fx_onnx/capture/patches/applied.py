@@ -61,10 +61,12 @@ class Changes:
     Attributes:
         with_backward: Whether to record intermediate values for a backward pass.
         without_checks: Whether to leave out the exceptions that the forward raises if a condition on data holds.
+        with_slices: Whether to slice a dynamic axis where the forward calls ``split`` or ``chunk``.
     """
 
     with_backward: bool = False
     without_checks: bool = False
+    with_slices: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
             return
         weights = WeightValues(model)
         enter(weights.watched())
-        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **weights.replacements})
+        pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
+        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **weights.replacements, **pieces})
         conditions = enter(watch_conditions(changes.without_checks, mode.errors))
         yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
         mode.refuse_lost_writes()

@@ -39,7 +39,15 @@ from fx_onnx.core.torch_private import (
 )
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
-__all__ = ["PATCHES", "TraceMode", "empty_recurrence_results", "replace_kernels"]
+__all__ = [
+    "CHUNKS",
+    "PATCHES",
+    "SPLITS",
+    "TraceMode",
+    "empty_recurrence_results",
+    "pieces_as_slices",
+    "replace_kernels",
+]
 
 
 # --- kernels that only compute shapes ---------------------------------------------------------------------------------
@@ -177,7 +185,7 @@ def _max_pool1d(
     step = stride[0] if len(stride) else window
     pad, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
     last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
-    torch._check(last_start >= 0)
+    torch._check(last_start + (step - 1 if ceil_mode else 0) >= 0)
     count = last_start // step + 1
     if ceil_mode:
         count = torch.sym_min((last_start + step - 1) // step, (self.shape[-1] + pad - 1) // step) + 1
@@ -278,6 +286,33 @@ def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any
     for axis in sorted({*removed, *(each % input.ndim for each in dims if input.shape[each] == 1)}, reverse=True):
         input = input.select(axis, 0)
     return input
+
+
+def pieces_as_slices() -> Mapping[Any, Callable[..., Any]]:
+    """Returns replacements of ``split`` and ``chunk`` that slice a dynamic axis.
+
+    The size of a slice is right for any size of the axis. torch knows the sizes of the pieces for one number of pieces.
+    """
+    places: set[Any] = set()  # of the calls that slice, also where the model runs again with plain numbers
+
+    def pieces(function: Any, is_chunk: bool, *args: Any, dim: int = 0, **kwargs: Any) -> Any:
+        given = sorted((*args, *kwargs.values()), key=lambda each: not isinstance(each, torch.Tensor))
+        tensor, number, dim = (*given, dim)[:3]
+        frame = user_frame(sys._getframe(1))
+        place, size = (frame.f_code, frame.f_lasti), tensor.shape[dim]
+        if isinstance(size, torch.SymInt) and not isinstance(number, (list, tuple)):
+            places.add(place)
+        if place not in places or (isinstance(size, int) and not size):
+            return function(tensor, number, dim)
+        length = (size + number - 1) // number if is_chunk else number
+        count = range((size + length - 1) // length)  # of the example, which leaves a guard
+        return tuple(aten.slice.Tensor(tensor, dim, each * length, (each + 1) * length) for each in count)
+
+    return {each: partial(pieces, each, each in CHUNKS) for each in (*SPLITS, *CHUNKS)}
+
+
+SPLITS = (torch.split, torch.Tensor.split)
+CHUNKS = (torch.chunk, torch.Tensor.chunk)
 
 
 def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx import Graph
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, sym_and
 
 import fx_onnx
 from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
@@ -34,6 +34,17 @@ def test_a_guard_that_holds_for_all_sizes_is_accepted() -> None:
         assert (rows + 1) // 2 <= rows
     with pytest.raises(TranslationError), refuse_guards(mode, node):
         assert rows // 2 + 100 <= 5000
+
+
+def test_a_guard_of_the_capture_is_accepted() -> None:
+    """torch does not find the parts of an ``And`` among its guards."""
+    mode, (rows, _) = _sizes()
+    node = Graph().call_function(torch.relu)
+    torch._check(sym_and(6 - rows >= 1, 6 - rows <= rows))
+    with refuse_guards(mode, node):
+        assert 6 - rows <= rows
+    with pytest.raises(TranslationError), refuse_guards(mode, node):
+        assert 8 - rows <= rows
 
 
 def test_an_undone_guard_is_refused_later() -> None:
