@@ -6,11 +6,12 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
+import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.core.torch_private import OpOverload, statically_known_true
 
 # Views that may have an element more than once, or not at all.
 _OTHER_COUNT = frozenset({
@@ -68,9 +69,9 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
         names = [a.name for a in target._schema.arguments[1:]]
         return emit(scatter, base, value, *(arguments[name] for name in names))
     if target is aten.narrow.default:
-        start, length = arguments["start"], arguments["length"]
-        stop = _sum(emit, start, length)
-        return emit(aten.slice_scatter.default, base, value, arguments["dim"], start, None if stop == 0 else stop)
+        dim, start = arguments["dim"], _from_the_begin(graph, emit, base, arguments["dim"], arguments["start"])
+        stop = _computed(emit, operator.add, start, arguments["length"])
+        return emit(aten.slice_scatter.default, base, value, dim, start, stop)
     if (perm := _permutation(target, arguments, viewed.dim())) is not None:
         inverse = sorted(range(len(perm)), key=perm.__getitem__)
         return emit(aten.permute.default, value, inverse)
@@ -99,12 +100,22 @@ def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Nod
     return emit(aten.reshape.default, value, _sizes(graph, base))
 
 
-def _sum(emit: Callable[..., Node], start: Any, length: Any) -> Any:
-    """Returns ``start + length``, where each is a number or the node of a symbolic number."""
-    if not isinstance(start, Node) and not isinstance(length, Node):
-        return start + length
-    numbers = [n.meta["val"] if isinstance(n, Node) else n for n in (start, length)]
-    return emit(operator.add, start, length, val=numbers[0] + numbers[1])
+def _from_the_begin(graph: Graph, emit: Callable[..., Node], base: Node, dim: int, start: Any) -> Any:
+    """Returns the start of a narrow counted from the begin of the axis. Counted from the end, the stop may be 0."""
+    if statically_known_true((start.meta["val"] if isinstance(start, Node) else start) >= 0):
+        return start
+    size = _sizes(graph, base)[dim]
+    if isinstance(start, int):
+        return _computed(emit, operator.add, size, start)
+    return _computed(emit, operator.mod, start, _computed(emit, torch.sym_max, size, 1))
+
+
+def _computed(emit: Callable[..., Node], function: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+    """Returns the function of two operands, each of which is a number or the node of a symbolic number."""
+    if not isinstance(first, Node) and not isinstance(second, Node):
+        return function(first, second)
+    numbers = [n.meta["val"] if isinstance(n, Node) else n for n in (first, second)]
+    return emit(function, first, second, val=function(*numbers))
 
 
 def _sizes(graph: Graph, base: Node) -> list[Any]:

@@ -158,7 +158,9 @@ def _raises(facts: SizeFacts, equation: Any) -> bool:
     for number, each in enumerate(facts.inputs):
         for axis in each.request.axes:
             places.setdefault(each.symbol(axis), {})[number, axis] = facts.size(each.dim(axis))
-    given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols & places.keys()}
+    if not equation.free_symbols <= places.keys():
+        return False
+    given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols}
     for symbol, size in given.items():
         others = {each: value for each, value in given.items() if each != symbol}
         is_one = condition_of(sympy.Or(*(sympy.Eq(side.xreplace(others), 1) for side in equation.args)), (symbol,))

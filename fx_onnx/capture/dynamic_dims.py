@@ -264,9 +264,14 @@ def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tu
 
 
 def source_of_size(captured: CapturedInput, axis: int) -> str:
-    """Returns torch's name for the size of an axis of an input: ``L['x'].size()[0]``."""
+    """Returns torch's name for the size of an axis of an input: ``L['x'].size()[0]``.
+
+    What a path has as a key, as those of caches have, may be an attribute for torch: ``L['past'][0].key.size()[0]``.
+    """
     parameter, bracket, rest = captured.request.path.partition("[")
-    return f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
+    keys = [f"{bracket}{rest}", re.sub(r"\['(\w+)'\]", r".\1", f"{bracket}{rest}")]
+    sources = [f"L[{parameter!r}]{each}.size()[{axis}]" for each in keys]
+    return next((each for each in sources if each in symbols_of_sources(captured.shape_env)), sources[0])
 
 
 def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:
