@@ -76,7 +76,7 @@ def _sizes(
             limits = (limits[0], largest if limits[1] is None else min(limits[1], largest))
     if limits[0] == 2 and any(each == "even" or each.startswith("a multiple") for each in others):
         limits = (0, limits[1])  # a multiple is not 1
-    words = sizes_in_words(*limits)
+    words = sizes_in_words(*limits, least=1 if facts.declared(dim)[0] == 1 else 2)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
     lines = [*(each.place for each in relations), *(each.place for each in own)]
     places = dict.fromkeys(each[1:-1] for each in lines if each)

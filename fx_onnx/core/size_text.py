@@ -109,7 +109,7 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
     sizes = [*range(first, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
     true = {size for size in sizes if _holds(condition, symbol, size)}
     if not true:
-        return None
+        return f"{label} == 1" if _holds(condition, symbol, 1) else None
     low, high, second = min(true), max(true), min(true - {1}, default=1)
     forms: list[tuple[str, Callable[[int], bool]]] = [
         (f"{label} == {low}", lambda size: size == low),
@@ -129,14 +129,15 @@ def _holds(condition: Any, symbol: sympy.Symbol, size: int) -> bool:
         return False
 
 
-def sizes_in_words(low: int | None, high: int | None) -> str:
+def sizes_in_words(low: int | None, high: int | None, least: int = 2) -> str:
     """Returns an interval of sizes in words: ``any``, ``5 or more``, ``at most 16``, ``2 to 512``.
 
     Args:
-        low: The smallest size; 1 and less are no bound.
+        low: The smallest size.
         high: The largest size. torch has large numbers where there is no bound.
+        least: The smallest size that is a bound.
     """
-    low = None if low is None or low <= 1 else low
+    low = None if low is None or low < least else low
     high = None if high is None or high >= _UNBOUNDED else high
     if low is not None and high is not None:
         return f"{low} to {high}" if low != high else str(low)

@@ -19,6 +19,7 @@ from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime
 from transformers.exporters.runners.runner_onnx import OnnxModelRunner
 from transformers.exporters.utils import disambiguate_io_names, patch_model_outputs, quantize_converted_model
 
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.export import export
 from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
 
@@ -52,6 +53,8 @@ class FxOnnxConfig(DynamoConfig):
 
     def __post_init__(self) -> None:
         OnnxConfig(optimize=self.optimize, ort_fusions=self.ort_fusions)  # checks both
+        if self.ort_fusions is not None and self.target is not None and not self.target.startswith("onnxruntime"):
+            raise ArgumentError(f"ort_fusions writes operators of ONNX Runtime, which {self.target!r} does not have.")
 
 
 class FxOnnxExporter(OnnxExporter):

@@ -346,6 +346,14 @@ def narrow_dynamic(x):
     return y
 
 
+def narrow_from_the_end(x):
+    y = x.clone()
+    rows = x.shape[0]
+    y.narrow(0, rows // 2 - rows, rows - rows // 2).add_(1)
+    y.narrow(0, -2, rows // 2).mul_(2)
+    return y
+
+
 def views_of_two_tensors(x: Tensor) -> tuple[Tensor, ...]:
     """The storage of the first tensor is written more often than that of the second."""
     first, second = x.clone(), x[0].clone()
@@ -372,7 +380,8 @@ FUNCTIONS = [
 
 DYNAMIC = [
     slice_copy, slice_assign, slice_add, view_then_write_base, write_view_read_base, write_view_read_other_view,
-    view_taken_before_two_writes, select_write, transpose_write, narrow_write, narrow_dynamic, negative_slice,
+    view_taken_before_two_writes, select_write, transpose_write, narrow_write, narrow_dynamic, narrow_from_the_end,
+    negative_slice,
     slice_step, unsqueeze_write, split_write, split_sizes_write, chunk_write, unbind_write, rotate_halves,
     detach_write, reshape_that_copies, contiguous_that_does_not_copy, written_twice_through_one_view,
     view_of_a_size_that_is_divided,

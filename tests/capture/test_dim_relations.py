@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
+from transformers import DynamicCache
 
 import fx_onnx
 from fx_onnx.capture.capture import capture
@@ -57,6 +58,19 @@ def test_equal_dims(size: int, dims: tuple[object, ...], relation: str) -> None:
 def test_coincidences_of_the_example(function: object) -> None:
     (message,) = messages(function, t(4, 4), t(4, 4), dims=("a", Dim.AUTO))
     assert message == "The model makes the dims 'a' and y.shape[0] equal; both are called 'a'."
+
+
+def test_dims_of_a_cache() -> None:
+    """What a path of ours has as the key of a cache is an attribute for torch."""
+    cache = DynamicCache()
+    cache.update(t(2, 1, 5, 4), t(2, 1, 5, 4), 0)
+    module = Function(
+        lambda x, past: [torch.cat([each, x], 2) for each in (past.layers[0].keys, past.layers[0].values)]
+    )
+    shapes = ({0: "rows"}, {0: "batch", 2: "past"})
+    with pytest.warns(OnnxExporterWarning, match="'rows' and 'batch' equal"):
+        dims = capture(parse_request(module.eval(), (t(2, 1, 3, 4), cache), dynamic_shapes=shapes)).dims
+    assert [(each.condition, each.kind) for each in dims.conditions] == [("rows == batch", "bound")]
 
 
 def many(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:

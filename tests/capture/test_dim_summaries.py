@@ -24,6 +24,8 @@ ROWS = Dim("rows", min=4, max=512)
         (lambda x: x + 1, ({0: "rows"},), ["rows: any"]),
         (lambda x: x + 1, ({0: Dim.AUTO},), ["x.shape[0]: any"]),
         (lambda x: x + 1, ({0: ROWS},), ["rows: 4 to 512"]),
+        (lambda x: x + 1, ({0: Dim("rows", min=1)},), ["rows: 1 or more"]),
+        (lambda x: x + 1, ({0: Dim("rows", min=1, max=9)},), ["rows: 1 to 9"]),
         (lambda x: x + 1, ({0: "rows", 1: "width"},), ["rows: any", "width: any"]),
         (lambda x: x if x.shape[0] > 4 else -x, ({0: "rows"},), ["rows: 5 or more, "]),
         (lambda x: x if x.shape[0] % 3 == 0 else -x, ({0: "rows"},), ["rows: a multiple of 3, "]),

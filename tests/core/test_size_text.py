@@ -73,6 +73,8 @@ HALF = torch_functions.FloorDiv(a, 2)
         (sympy.Le(torch_functions.FloorDiv(a, 4), 2), "batch <= 11"),
         (sympy.Eq(torch_functions.FloorDiv(a, 4), 2), "8 <= batch <= 11"),
         (sympy.Eq(3 * a, 9), "batch == 3"),
+        (sympy.Eq(8 * a, 8), "batch == 1"),
+        (sympy.Eq(8 * a, 4), None),
         (sympy.Eq(torch_functions.Mod(2 * a, 6), 2), "batch % 3 == 1"),
         (sympy.Ne(torch_functions.Mod(a, 2), 0), "batch % 2 == 1"),
         (sympy.Ne(torch_functions.Mod(a, 3), 0), None),

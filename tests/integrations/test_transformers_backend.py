@@ -76,6 +76,8 @@ def test_options_are_checked() -> None:
         exporter.export(model, dict(inputs), config=FxOnnxConfig(opset_version=99))
     with pytest.raises(ValueError, match="ort_fusions"):
         FxOnnxConfig(ort_fusions="gpu")
+    with pytest.raises(fx_onnx.ArgumentError, match="'openvino'"):
+        FxOnnxConfig(ort_fusions="cpu", target="openvino")
 
 
 @pytest.mark.parametrize("name", ["bart", "vit", "clip"])
