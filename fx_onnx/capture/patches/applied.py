@@ -49,6 +49,7 @@ PATCHES: tuple[Patch, ...] = (
 
 _REDIRECTED: Mapping[Any, Callable[..., Any]] = {
     torch.linalg.lstsq: torch_functions.lstsq,
+    torch._assert: torch_functions.assert_,
     **transformers.REDIRECTED,
 }
 """The functions that torch lets a mode replace, so that their attributes stay as they are."""

@@ -28,7 +28,7 @@ from fx_onnx.core.guard_private import example_size, without_remainders
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
-__all__ = ["PATCHES", "lstsq"]
+__all__ = ["PATCHES", "assert_", "lstsq"]
 
 
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -44,7 +44,7 @@ def _attention(*args: Any, **kwargs: Any) -> Tensor:
     return _torch_attention(*args, **kwargs)
 
 
-def _assert(condition: Any, message: Any) -> None:
+def assert_(condition: Any, message: Any) -> None:
     """Replaces ``torch._assert``: torch 2.15 records an operator, also where the model catches the exception."""
     if not condition:
         raise AssertionError(message)
@@ -191,7 +191,6 @@ _WRAPPERS = (
 _ALIASES = "torch cannot capture a branch whose results are aliases of operands."
 _UNROLLED = "torch unrolls the scan for the sizes of the example."
 PATCHES = (
-    Patch("torch:_assert", _assert, "torch 2.15 records an operator.", versions="torch>=2.15.dev0", strict=False),
     Patch(
         "torch.nn.functional:scaled_dot_product_attention",
         _attention,
