@@ -96,8 +96,15 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         ("nn.functional.grid_sample", "grid_sampler_2d"),
-        "ONNX Runtime has no float64 GridSample kernel below opset 20.",
+        "ONNX Runtime below 1.32 has no float64 GridSample kernel below opset 20.",
         dtypes=(torch.float64,),
+        strict=False,
+    ),
+    Failure(
+        ("resize_",),
+        "A dynamic size may leave fewer elements, which is refused with FX1302; torch below 2.15 does not capture it.",
+        dynamic=True,
+        strict=False,
     ),
     Failure(
         ("special.bessel_j0", "special.bessel_y1"),
