@@ -95,26 +95,33 @@ class SizeFacts:
         """The conditions on which the program relies, the bounds first.
 
         The guards are decided in the order of the forward: an exception that torch raises for some sizes tells nothing
-        about the sizes for which the program is another one already.
+        about the sizes for which the program is another one already. What torch checks in a branch on which the program
+        does not depend, as ``size < 2`` after ``size == 1``, may be no exception of the model.
         """
         kept: dict[Condition, list[Sizes]] = {}
+        dropped: list[Condition] = []
         for condition in self._guards:
             known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
             points = [point for point in self._excluded(condition) if all(each.holds(point) for each in known)]
-            if points:
-                kept.update(dict.fromkeys(self._decided(condition, points, list(kept)), points))
+            in_branch = (each for each in dropped if set(each.symbols) <= set(condition.symbols))
+            if condition.raises and any(not any(map(each.holds, points)) for each in in_branch):
+                condition = replace(condition, raises=False)
+            if found := dict.fromkeys(self._decided(condition, points, list(kept)) if points else (), points):
+                kept.update(found)
+            elif points:
+                dropped.append(condition)
         for condition in sorted(kept, key=lambda each: len(kept[each])):
             others = [each for each in kept if each is not condition and each.kind == condition.kind]
             others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
             if all(any(not each.holds(point) for each in others) for point in kept[condition]):
                 del kept[condition]
-        found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
-        found += self._joint_ones(found)
+        result = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        result += self._joint_ones(result)
         if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
             ranges = {symbol: self.declared(symbol) for symbol in self.names}
-            check_conditions(self._program, self._shape_env, [each.expression for each in found], ranges)
+            check_conditions(self._program, self._shape_env, [each.expression for each in result], ranges)
             assume_sizes_from_2(self._shape_env)
-        return found
+        return result
 
     def described(self) -> list[SizeCondition]:
         """Returns the conditions over the names of the dims."""

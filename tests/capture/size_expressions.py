@@ -298,6 +298,8 @@ FAMILIES = (
         Row(lambda x, n: x.view(n // 2, 8), (8,)),
         lambda x, n: x.view(n // 3, 12),
         lambda x, n: x.reshape(2, n, 2),
+        Row(lambda x, n: x[: max(n - 8, 1), 0].reshape(-1, 1), (9,)),
+        Row(lambda x, n: torch.outer(x[: max(n - 8, 1), 0], x[:, 0]), (9,)),
         lambda x, n: x.reshape(4, n),
         lambda x, n: x.reshape(3, -1),
         lambda x, n: x.view(9, 4),

@@ -33,7 +33,8 @@ def test_group_norms(shape: str, sizes: list[tuple[int, ...]]) -> None:
     for size in sizes:
         x = torch.randn(size)
         (result,) = session.run(None, {"x": x.numpy()})
-        assert_close(torch.from_numpy(result), F.group_norm(x, 3, scale, bias, 0.25))
+        want = F.group_norm(x, 3, scale, bias, 0.25) if x.numel() else x  # torch 2.15 refuses empty images
+        assert_close(torch.from_numpy(result), want)
 
 
 def test_group_norms_of_other_dtypes_and_explicit_ones_stay() -> None:
