@@ -57,7 +57,7 @@ PRIVATE_FILES = (
     "decompositions/_torch_private.py",
 )
 PATCHES = "fx_onnx/capture/patches/"  # each record of a patch has its reason, and its target is a string
-PUBLIC_TORCH = {"torch._check"}  # documented, although its name begins with an underscore
+PUBLIC_TORCH = {"torch._assert", "torch._check"}  # documented, although their names begin with an underscore
 
 # Private and experimental attributes of torch's objects. OpOverload._schema is not among them: every stage reads the
 # schema, and PyTorch's documentation of custom backends uses the attribute.

@@ -95,17 +95,14 @@ class SizeFacts:
         """The conditions on which the program relies, the bounds first.
 
         The guards are decided in the order of the forward: an exception that torch raises for some sizes tells nothing
-        about the sizes for which the program is another one already. What torch checks in a branch on which the program
-        does not depend, as ``size < 2`` after ``size == 1``, may be no exception of the model.
+        about the sizes for which the program is another one already, nor does what it checks in a dropped branch.
         """
         kept: dict[Condition, list[Sizes]] = {}
         dropped: list[Condition] = []
         for condition in self._guards:
             known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
             points = [point for point in self._excluded(condition) if all(each.holds(point) for each in known)]
-            in_branch = (each for each in dropped if set(each.symbols) <= set(condition.symbols))
-            if condition.raises and any(not any(map(each.holds, points)) for each in in_branch):
-                condition = replace(condition, raises=False)
+            condition = replace(condition, raises=condition.raises and not condition.is_in_branch(dropped, points))
             if found := dict.fromkeys(self._decided(condition, points, list(kept)) if points else (), points):
                 kept.update(found)
             elif points:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
@@ -92,6 +92,14 @@ class Condition:
     def holds(self, sizes: Sizes) -> bool:
         """Returns whether the condition is true for sizes."""
         return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+    def is_in_branch(self, branches: Iterable[Condition], excluded: Sequence[Sizes]) -> bool:
+        """Returns whether a branch is not taken for the excluded sizes, as ``size == 1`` before ``size < 2``.
+
+        What torch checks there is no exception of a model that runs for other sizes too.
+        """
+        within = (each for each in branches if set(each.symbols) <= set(self.symbols))
+        return any(not any(map(each.holds, excluded)) for each in within)
 
 
 def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
