@@ -115,11 +115,11 @@ def function_location(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def shown_path(name: str) -> str:
-    """Returns a path for a message: from the working directory or from site-packages if the file is below it."""
+    """Returns a path for a message: from site-packages or from the working directory if the file is below it."""
     import sysconfig  # Python does not load it, and few messages name a path
 
     path = Path(name)
-    for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1]):
+    for folder in (Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1], Path.cwd()):
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix()
     return name
