@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
+import pytest
 import torch
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -17,6 +18,8 @@ from onnx.reference import ReferenceEvaluator
 from fx_onnx.core import metadata
 from fx_onnx.core.weights import LazyWeight, Weight, weight
 from tests.compare import assert_close
+
+with_swiglu = pytest.mark.skipif(not onnx.defs.has("SwiGLU"), reason="onnx before 1.23 does not define SwiGLU")
 
 
 def model(text: str, weights: Mapping[str, torch.Tensor] | None = None, opset: int = 20) -> ir.Model:

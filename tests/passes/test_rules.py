@@ -14,6 +14,7 @@ from fx_onnx.passes.legalization.rows import ROWS
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rules import Result, Rule, rule
 from fx_onnx.targets.known_targets import NAMES, find_target
+from tests.passes.checking import with_swiglu
 
 X = torch.randn(2, 3)
 
@@ -97,6 +98,7 @@ def test_a_difference_names_the_rule(build: Callable[..., Result], operator: str
     assert f"= aten.{operator}, rewritten by the rule <lambda> (tests/passes/test_rules.py:" in str(caught.value)
 
 
+@with_swiglu
 def test_the_rules_of_the_package_are_valid() -> None:
     passes = [
         *PASSES,

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="transformers is in the extra 'test'", exc_type=ImportError)
+
 import transformers
 
 import fx_onnx

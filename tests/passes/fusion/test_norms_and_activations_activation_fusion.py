@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.passes.fusion.norms_and_activations import fuse_gelu, fuse_swiglu, fuse_swish
-from tests.passes.checking import check, model, origins
+from tests.passes.checking import check, model, origins, with_swiglu
 
 X = torch.cat([torch.randn(1, 12) * 3, torch.tensor([[0.0, -0.0, 40.0, -40.0] * 3])])
 CONSTANTS = (
@@ -71,6 +71,7 @@ def test_no_swish_if_the_attribute_would_round_alpha() -> None:
         assert fuse_swish(program).modified is modified
 
 
+@with_swiglu
 @pytest.mark.parametrize(("shape", "operators"), [("N,12", ["SwiGLU"]), ("1,12", ["Swish", "Mul"])])
 def test_swiglu(shape: str, operators: list[str]) -> None:
     """SwiGLU does not broadcast."""

@@ -99,6 +99,8 @@ def test_an_operator_that_keeps_its_meaning_computes_the_same() -> None:
             if not all(map(_is_valid, models)):
                 continue
             compared.add((graph.node[0].op_type, opset))
+            if graph.node[0].op_type == "RNN" and onnx.__version__ < "1.23":
+                continue  # the reference evaluator of onnx 1.22 computes both versions differently
             evaluators = [ReferenceEvaluator(each) for each in models]
             if _are_one_class(*evaluators):
                 continue

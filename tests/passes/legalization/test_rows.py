@@ -6,6 +6,7 @@ from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.passes.legalization.rows import ROWS, SUBJECTS
 from fx_onnx.passes.legalization.table import DEFAULT
 from fx_onnx.targets.known_targets import NAMES
+from tests.passes.checking import with_swiglu
 
 
 def test_every_file_with_rows_is_a_subject() -> None:
@@ -14,6 +15,7 @@ def test_every_file_with_rows_is_a_subject() -> None:
     assert {each.__name__.rpartition(".")[2] for each in SUBJECTS} == with_rows
 
 
+@with_swiglu
 def test_each_row_is_valid_and_read_by_a_step_a_target_or_the_64_bit_operators() -> None:
     for row in ROWS:
         row.check()

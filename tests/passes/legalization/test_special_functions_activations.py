@@ -19,7 +19,7 @@ from fx_onnx.passes.legalization.special_functions import (
 )
 from tests.compare import assert_close
 from tests.modules import FunctionModule
-from tests.passes.checking import check, model
+from tests.passes.checking import check, model, with_swiglu
 
 
 def test_mish() -> None:
@@ -55,6 +55,7 @@ def test_silu_matches_eager(opset: int, dtype: torch.dtype) -> None:
     assert_close(program(x), scaled(x))
 
 
+@with_swiglu
 def test_swish_keeps_alpha() -> None:
     swish = "g (float[2,3] x) => (float[2,3] y) { y = Swish<alpha=2.0>(x) }"
     check(model(swish, opset=24), legalize_swish, [torch.randn(2, 3)], ["Swish"])  # ONNX Runtime inlines this one

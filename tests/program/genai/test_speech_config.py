@@ -10,6 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+
+pytest.importorskip("transformers", reason="transformers is in the extra 'test'", exc_type=ImportError)
+
 import transformers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
