@@ -38,6 +38,7 @@ from fx_onnx.capture.size_guards import (
     Sizes,
     changed_questions,
     excluded_size,
+    one_is_larger,
     recorded_conditions,
     weaker_conditions,
 )
@@ -426,11 +427,11 @@ class SizeFacts:
 
     def _joint_ones(self, found: Sequence[Condition]) -> Iterator[Condition]:
         """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
-        ones = dict.fromkeys(self._opened(1, found), 1)
-        sizes = {**self._larger, **ones}
+        sizes = {**self._larger, **(ones := dict.fromkeys(self._opened(1, found), 1))}
         is_open = len(ones) > 1 and all(each.holds(sizes) for each in found)
-        if is_open and self._outcome(sizes) is Outcome.DIFFERENT and not self._agree_eagerly(ones):
-            yield from (each for each in changed_questions(self._shape_env, self._larger, sizes) if each.is_own)
+        if is_open and self._outcome(sizes) is Outcome.DIFFERENT and not (agree := self._agree_eagerly(ones)):
+            asked = [each for each in changed_questions(self._shape_env, self._larger, sizes) if each.is_own]
+            yield from asked or ([one_is_larger(ones)] if agree is False else [])
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
@@ -441,9 +442,8 @@ class SizeFacts:
         outcomes = ((n, self._outcome({**self._larger, symbol: n})) for n in range(2, largest))
         least = next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
         small = {each: min(2, size) for each, size in self._larger.items()} | {symbol: 1}
-        is_bound = self._outcome(small) is Outcome.RAISES
-        found = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False)
-        return replace(found, kind="bound") if is_bound else found
+        kind: Any = "bound" if self._outcome(small) is Outcome.RAISES else condition.kind
+        return replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
 
     def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
         """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""

@@ -31,6 +31,7 @@ __all__ = [
     "Sizes",
     "changed_questions",
     "excluded_size",
+    "one_is_larger",
     "recorded_conditions",
     "weaker_conditions",
 ]
@@ -111,6 +112,11 @@ def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[C
             asked = Condition(question, place=line, is_own=is_own)
             if asked.holds(sizes) != asked.holds(others):
                 yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
+
+
+def one_is_larger(symbols: Iterable[sympy.Symbol]) -> Condition:
+    """Returns that not all sizes are 1, where the code does not ask for them but for a number that it made of them."""
+    return Condition(sympy.Or(*(sympy.Ne(each, 1) for each in symbols)), cause=BRANCH)
 
 
 def weaker_conditions(condition: Condition) -> Iterator[Condition]:

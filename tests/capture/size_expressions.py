@@ -680,6 +680,7 @@ FAMILIES = (
         lambda x, y, n, m: x if n > m else y,
         lambda x, y, n, m: x if n == m else x + 1,
         lambda x, y, n, m: x * 2 if n + m > 3 else x,
+        lambda x, y, n, m: x * 2 if n // 2 + int(m * 0.5) != 0 else x,
         lambda x, y, n, m: x * 2 if n + m != 2 else x,
         lambda x, y, n, m: x * 2 if n % m else x,
         lambda x, y, n, m: torch.tril(torch.ones(n, m), m - n),
