@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.fx_nodes import replace, splice
+from fx_onnx.aten.fx_nodes import meta_value, replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core.errors import TranslationError
 
@@ -51,7 +51,7 @@ def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
     # vmap needs a trace without composite operators; the trace of the attention below keeps them
     with tracer.fake_mode:
         scores = _scores(query.meta["val"], key.meta["val"], 1.0)
-    arguments = [scores, *map(_value, score_buffers), *map(_value, mask_buffers)]
+    arguments = [scores, *map(meta_value, score_buffers), *map(meta_value, mask_buffers)]
     modify = GraphModule(program.constants, _trace(tracer, modified, arguments, node, False))
     inputs: list[Any] = [query, key, value, *score_buffers, *mask_buffers]
     tensors = list(dict.fromkeys(each for each in inputs if isinstance(each, Node)))
@@ -64,10 +64,6 @@ def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
     traced = _trace(tracer, attention, [each.meta["val"] for each in tensors], node, True)
     results, made = splice(node.graph, node, tensors, traced)
     replace(node.graph, node, results, made)
-
-
-def _value(argument: Any) -> Any:
-    return argument.meta["val"] if isinstance(argument, Node) else argument
 
 
 def _trace(

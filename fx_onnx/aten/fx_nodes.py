@@ -95,6 +95,11 @@ def fake_results(node: Node) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def meta_value(argument: Any) -> Any:
+    """Returns the fake tensor or symbolic number of an argument that is a node, and any other argument as it is."""
+    return argument.meta["val"] if isinstance(argument, Node) else argument
+
+
 def meta_arguments(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the arguments of a node, with the fake tensor or symbolic number of each argument that is a node."""
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch.fx import Graph, Node
 
+from fx_onnx.aten.fx_nodes import meta_value
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload, statically_known_true
@@ -102,9 +103,9 @@ def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Nod
 
 def _from_the_begin(graph: Graph, emit: Callable[..., Node], base: Node, dim: int, start: Any) -> Any:
     """Returns the start of a narrow counted from the begin of the axis. Counted from the end, the stop may be 0."""
-    if statically_known_true((start.meta["val"] if isinstance(start, Node) else start) >= 0):
+    if statically_known_true(meta_value(start) >= 0):
         return start
-    size = _sizes(graph, base)[dim]
+    size = _size(graph, base, dim % base.meta["val"].dim())
     if isinstance(start, int):
         return _computed(emit, operator.add, size, start)
     return _computed(emit, operator.mod, start, _computed(emit, torch.sym_max, size, 1))
@@ -114,21 +115,22 @@ def _computed(emit: Callable[..., Node], function: Callable[[Any, Any], Any], fi
     """Returns the function of two operands, each of which is a number or the node of a symbolic number."""
     if not isinstance(first, Node) and not isinstance(second, Node):
         return function(first, second)
-    numbers = [n.meta["val"] if isinstance(n, Node) else n for n in (first, second)]
-    return emit(function, first, second, val=function(*numbers))
+    return emit(function, first, second, val=function(meta_value(first), meta_value(second)))
 
 
 def _sizes(graph: Graph, base: Node) -> list[Any]:
-    """Returns the sizes of ``base``, symbolic ones as ``sym_size`` nodes, because FX arguments cannot be SymInts."""
-    sizes: list[Any] = []
-    for axis, size in enumerate(base.meta["val"].shape):
-        if isinstance(size, int):
-            sizes.append(size)
-        else:
-            node = graph.call_function(aten.sym_size.int, (base, axis))
-            node.meta = {**base.meta, "val": size}
-            sizes.append(node)
-    return sizes
+    """Returns the sizes of ``base``."""
+    return [_size(graph, base, axis) for axis in range(base.meta["val"].dim())]
+
+
+def _size(graph: Graph, base: Node, axis: int) -> Any:
+    """Returns a size of ``base``, a symbolic one as a ``sym_size`` node, because FX arguments cannot be SymInts."""
+    size = base.meta["val"].shape[axis]
+    if isinstance(size, int):
+        return size
+    node = graph.call_function(aten.sym_size.int, (base, axis))
+    node.meta = {**base.meta, "val": size}
+    return node
 
 
 def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:

@@ -103,23 +103,23 @@ class SizeFacts:
         for condition in self._guards:
             known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
             points = [point for point in self._excluded(condition) if all(each.holds(point) for each in known)]
-            condition = replace(condition, raises=condition.raises and not condition.is_in_branch(dropped, points))
-            if found := dict.fromkeys(self._decided(condition, points, list(kept)) if points else (), points):
-                kept.update(found)
-            elif points:
-                dropped.append(condition)
+            if condition.raises and condition.is_in_branch(dropped, points):
+                condition = replace(condition, raises=False)
+            decided = list(self._decided(condition, points, list(kept))) if points else []
+            kept.update(dict.fromkeys(decided, points))
+            dropped += [condition] if points and not decided else []
         for condition in sorted(kept, key=lambda each: len(kept[each])):
             others = [each for each in kept if each is not condition and each.kind == condition.kind]
             others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
             if all(any(not each.holds(point) for each in others) for point in kept[condition]):
                 del kept[condition]
-        result = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
-        result += self._joint_ones(result)
+        found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        found += self._joint_ones(found)
         if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
             ranges = {symbol: self.declared(symbol) for symbol in self.names}
-            check_conditions(self._program, self._shape_env, [each.expression for each in result], ranges)
+            check_conditions(self._program, self._shape_env, [each.expression for each in found], ranges)
             assume_sizes_from_2(self._shape_env)
-        return result
+        return found
 
     def described(self) -> list[SizeCondition]:
         """Returns the conditions over the names of the dims."""

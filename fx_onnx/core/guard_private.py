@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import sympy
 import torch
+from sympy.logic.boolalg import BooleanAtom
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
@@ -299,9 +300,10 @@ _RELATIONS: dict[Any, Any] = {
 
 def _as_asked(number: Any) -> Any:
     """Returns the expression of a number; a comparison with 0, which is a constant for torch, as the code has it."""
-    node = recorded_number(number) if number.expr.is_Boolean and not number.expr.free_symbols else None
+    expression = number.expr
+    node = recorded_number(number) if isinstance(expression, BooleanAtom) else None
     if node is None or node.target not in _RELATIONS:
-        return number.expr
+        return expression
     sides = (each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in node.args)
     return _RELATIONS[node.target](*map(sympy.sympify, sides), evaluate=False)
 

@@ -15,6 +15,7 @@ from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import dims, permutation_of, producer_of
+from fx_onnx.passes.rewriter import apply
 from fx_onnx.passes.rules import Result, rule
 
 __all__ = ["write_nodes_for_fusions"]
@@ -22,8 +23,7 @@ __all__ = ["write_nodes_for_fusions"]
 
 def write_nodes_for_fusions(model: ir.Model) -> None:
     """Replaces nodes in the graph of a model, in place, by those that ``optimize_for_ort`` fuses. The results stay."""
-    for each in (multiply_by_reciprocal_norm, repeat_grouped_heads, transpose_cached_keys):
-        each(model)
+    apply(model, (multiply_by_reciprocal_norm, repeat_grouped_heads, transpose_cached_keys))
 
 
 @rule("~x / Sqrt(ReduceMean(Pow(~x, 2.0), integers.axes, keepdims=1) + epsilon)")
