@@ -8,7 +8,7 @@ The table goes into docs/applications.md. ``tests/test_application_cases.py`` ch
 from benchmarks.application_models import CASES, write_table
 from benchmarks.applications import has_class
 from benchmarks.applications_js import NAMES
-from fx_onnx.pretrained.tasks import TASKS
+from fx_onnx.applications.tasks import TASKS
 
 IN_OPTIMUM, IN_JS = "optimum-onnx", "transformers.js"
 _SAME = "the files of feature-extraction"

@@ -8,8 +8,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from fx_onnx.core.torch_private import pytree
-from fx_onnx.pretrained.parts import Part
+from fx_onnx.applications.parts import Part
+from fx_onnx.torch_internals.torch_private import pytree
 
 STEPS, CODES, BOOKS, SAMPLES = 20, 32, 4, 8
 """The number of steps of MusicGen, codes, codebooks, and samples for each frame of codes."""

@@ -20,9 +20,9 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 import fx_onnx
 from benchmarks.application_models import command_line, outcomes, sam_config
 from benchmarks.isolated import Failed, isolated
-from fx_onnx.pretrained.layouts import LAYOUTS, Layout
-from fx_onnx.pretrained.parts import Part
-from fx_onnx.pretrained.source import find_row
+from fx_onnx.applications.layouts import LAYOUTS, Layout
+from fx_onnx.applications.parts import Part
+from fx_onnx.applications.source import find_row
 from tests.models.families import FAMILIES, Family
 from tests.models.small_configs import IMAGE, small_config
 

@@ -19,12 +19,12 @@ from torch import Tensor
 import fx_onnx
 from benchmarks.application_models import Case, case, command_line, inputs_of, outcomes, results_of, saved, write_table
 from benchmarks.application_sounds import RATIO, music, sound_of, speech
-from fx_onnx.core.torch_private import pytree
-from fx_onnx.pretrained.inputs import processed
-from fx_onnx.pretrained.layouts import LAYOUTS, PRECISIONS
-from fx_onnx.pretrained.parts import Part
-from fx_onnx.pretrained.precisions import convert
-from fx_onnx.pretrained.source import read_source
+from fx_onnx.applications.inputs import processed
+from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS
+from fx_onnx.applications.parts import Part
+from fx_onnx.applications.precisions import convert
+from fx_onnx.applications.source import read_source
+from fx_onnx.torch_internals.torch_private import pytree
 
 NAMES = (
     *("bert", "albert", "roberta", "distilbert", "vit", "convnextv2", "segformer", "detr", "owlvit", "swin2sr", "glpn"),

@@ -22,9 +22,9 @@ import torch
 
 import fx_onnx
 from fx_onnx import ONNXProgram
-from fx_onnx.core.metadata import OUTPUT_TARGET
-from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
-from fx_onnx.passes.legalization.ladder import convert_opset
+from fx_onnx.backends.ladder import convert_opset
+from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
+from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.program.session import restore_structure
 from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family

@@ -26,7 +26,7 @@ import fx_onnx
 from benchmarks.models import BENCHMARKS
 from fx_onnx import pipeline
 from fx_onnx.capture import capture
-from fx_onnx.core import progress
+from fx_onnx.messages import progress
 from fx_onnx.program.progress_bar import ProgressBar
 
 ROUNDS = 3

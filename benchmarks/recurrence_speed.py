@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
-from fx_onnx.capture.patches.recurrent_functions import KEPT
+from fx_onnx.libraries.recurrent_functions import KEPT
 
 LENGTHS = (1, 64, 256, 1000)
 

@@ -37,8 +37,8 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 from benchmarks.isolated import Failed, assert_right, isolated, one_line
-from fx_onnx.core.dim_table import DimTable
-from fx_onnx.core.trial_sizes import resized
+from fx_onnx.sizes.dim_table import DimTable
+from fx_onnx.sizes.trial_sizes import resized
 from tests.compare import assert_close
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.errors import (
+from fx_onnx.messages.errors import (
     ArgumentError,
     CaptureError,
     CheckerError,
@@ -27,30 +27,30 @@ from fx_onnx.core.errors import (
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver
 
+    from fx_onnx.applications.export_pretrained import export_pretrained
+    from fx_onnx.applications.text_generation import text_generation_arguments
     from fx_onnx.capture.export_flag import is_in_onnx_export
-    from fx_onnx.capture.text_generation import text_generation_arguments
-    from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
-    from fx_onnx.core.export_modes import TrainingMode as TrainingMode
+    from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
+    from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
+    from fx_onnx.compat import symbolic_helper as symbolic_helper
+    from fx_onnx.compat import utils as utils
+    from fx_onnx.compat import verification as verification
+    from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
+    from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
+    from fx_onnx.compat.log import disable_log as disable_log
+    from fx_onnx.compat.log import enable_log as enable_log
+    from fx_onnx.compat.log import is_onnx_log_enabled as is_onnx_log_enabled
+    from fx_onnx.compat.utils import export_to_pretty_string as export_to_pretty_string
+    from fx_onnx.compat.utils import register_custom_op_symbolic as register_custom_op_symbolic
+    from fx_onnx.compat.utils import select_model_mode_for_export as select_model_mode_for_export
+    from fx_onnx.compat.utils import unconvertible_ops as unconvertible_ops
+    from fx_onnx.compat.utils import unregister_custom_op_symbolic as unregister_custom_op_symbolic
     from fx_onnx.export import export
     from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
-    from fx_onnx.pretrained.export_pretrained import export_pretrained
     from fx_onnx.program.onnx_program import ONNXProgram
-    from fx_onnx.program.verify import Difference, Verification, verify
-    from fx_onnx.torchscript import symbolic_helper as symbolic_helper
-    from fx_onnx.torchscript import utils as utils
-    from fx_onnx.torchscript import verification as verification
-    from fx_onnx.torchscript.exportable_module import ExportableModule as ExportableModule
-    from fx_onnx.torchscript.log import disable_log as disable_log
-    from fx_onnx.torchscript.log import enable_log as enable_log
-    from fx_onnx.torchscript.log import is_onnx_log_enabled as is_onnx_log_enabled
-    from fx_onnx.torchscript.utils import export_to_pretty_string as export_to_pretty_string
-    from fx_onnx.torchscript.utils import register_custom_op_symbolic as register_custom_op_symbolic
-    from fx_onnx.torchscript.utils import select_model_mode_for_export as select_model_mode_for_export
-    from fx_onnx.torchscript.utils import unconvertible_ops as unconvertible_ops
-    from fx_onnx.torchscript.utils import unregister_custom_op_symbolic as unregister_custom_op_symbolic
-    from fx_onnx.translation.jit_scalar_type import JitScalarType as JitScalarType
+    from fx_onnx.verification.verify import Difference, Verification, verify
 
     __version__: str
 
@@ -83,43 +83,43 @@ if not (Path(__file__).parent / "decompositions").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
 _LAZY = {
-    "Difference": "fx_onnx.program.verify",
+    "Difference": "fx_onnx.verification.verify",
     "ONNXProgram": "fx_onnx.program.onnx_program",
-    "Verification": "fx_onnx.program.verify",
+    "Verification": "fx_onnx.verification.verify",
     "export": "fx_onnx.export",
-    "export_pretrained": "fx_onnx.pretrained.export_pretrained",
+    "export_pretrained": "fx_onnx.applications.export_pretrained",
     "is_in_onnx_export": "fx_onnx.capture.export_flag",
     "optimize": "fx_onnx.passes.optimize",
     "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx",
     "rule": "fx_onnx.passes.rules",
-    "text_generation_arguments": "fx_onnx.capture.text_generation",
-    "verify": "fx_onnx.program.verify",
+    "text_generation_arguments": "fx_onnx.applications.text_generation",
+    "verify": "fx_onnx.verification.verify",
 }
 """The module that defines each public name that is imported on first use."""
 
 _OLD_API = {
-    "ExportableModule": "fx_onnx.torchscript.exportable_module",
+    "ExportableModule": "fx_onnx.compat.exportable_module",
     "InputObserver": "torch.onnx",
-    "JitScalarType": "fx_onnx.translation.jit_scalar_type",
-    "OperatorExportTypes": "fx_onnx.core.export_modes",
-    "TrainingMode": "fx_onnx.core.export_modes",
-    "disable_log": "fx_onnx.torchscript.log",
-    "enable_log": "fx_onnx.torchscript.log",
-    "export_to_pretty_string": "fx_onnx.torchscript.utils",
-    "is_onnx_log_enabled": "fx_onnx.torchscript.log",
-    "register_custom_op_symbolic": "fx_onnx.torchscript.utils",
-    "select_model_mode_for_export": "fx_onnx.torchscript.utils",
-    "unconvertible_ops": "fx_onnx.torchscript.utils",
-    "unregister_custom_op_symbolic": "fx_onnx.torchscript.utils",
+    "JitScalarType": "fx_onnx.compat.jit_scalar_type",
+    "OperatorExportTypes": "fx_onnx.capture.export_modes",
+    "TrainingMode": "fx_onnx.capture.export_modes",
+    "disable_log": "fx_onnx.compat.log",
+    "enable_log": "fx_onnx.compat.log",
+    "export_to_pretty_string": "fx_onnx.compat.utils",
+    "is_onnx_log_enabled": "fx_onnx.compat.log",
+    "register_custom_op_symbolic": "fx_onnx.compat.utils",
+    "select_model_mode_for_export": "fx_onnx.compat.utils",
+    "unconvertible_ops": "fx_onnx.compat.utils",
+    "unregister_custom_op_symbolic": "fx_onnx.compat.utils",
 }
 """The same for the names of torch.onnx's older interface."""
 
 _OLD_MODULES = ("symbolic_helper", "utils", "verification")
-"""The modules of torch.onnx's older interface. They are in fx_onnx/torchscript/."""
+"""The modules of torch.onnx's older interface. They are in fx_onnx/compat/."""
 
 
 def _module_on_first_use(name: str) -> ModuleType:
-    """Returns a module that takes its attributes from ``fx_onnx.torchscript``, which the first attribute imports."""
+    """Returns a module that takes its attributes from ``fx_onnx.compat``, which the first attribute imports."""
 
     def attribute(attribute: str) -> Any:
         if attribute.startswith("__") and attribute != "__all__":  # ``inspect`` asks every module for its ``__file__``
@@ -148,7 +148,7 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
     if name == "__version__":
-        value: Any = import_module("fx_onnx.core.version").version()
+        value: Any = import_module("fx_onnx.torch_internals.version").version()
     elif name in _LAZY or name in _OLD_API:
         value = getattr(import_module({**_LAZY, **_OLD_API}[name]), name)
     elif name in _OLD_MODULES:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
 
-from fx_onnx.core import opsets
-from fx_onnx.core.arguments import check_flag, check_mapping, check_path
-from fx_onnx.core.error_display import for_users
-from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect
-from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
-from fx_onnx.core.findings import collect_findings, warn
-from fx_onnx.core.garbage import no_collection
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
-from fx_onnx.core.version import check_torch
+from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
+from fx_onnx.compat.removed_keywords import RemovedKeywords, modern, refuse_positional
+from fx_onnx.messages.arguments import check_flag, check_mapping, check_path
+from fx_onnx.messages.error_display import for_users
+from fx_onnx.messages.errors import MissingPackageError, OnnxExporterError, no_effect
+from fx_onnx.messages.findings import collect_findings, warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_arguments import ExportArguments
+from fx_onnx.torch_internals.garbage import no_collection
+from fx_onnx.torch_internals.version import check_torch
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
@@ -213,10 +213,10 @@ def _request(given: ExportArguments) -> Request:
 
 def _options(given: ExportArguments) -> ExportOptions:
     """Returns how to export."""
+    from fx_onnx.compat.symbolic_registry import registered
     from fx_onnx.passes.rules import with_named
     from fx_onnx.program.export_options import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
-    from fx_onnx.translation.symbolic_registry import registered
     from fx_onnx.translation.user_translations import plugin_translations
 
     target = None if given.target is None else find_target(given.target)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-import fx_onnx.ops  # noqa: F401  registers the translations
+import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.aten.complex_to_real import lower_complex
@@ -27,31 +27,30 @@ from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
+from fx_onnx.backends.kernel_support import refuse_missing, support
+from fx_onnx.backends.ladder import convert_opset
 from fx_onnx.capture import autograd_functions, kept_functions
+from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
 from fx_onnx.capture.dim_relations import describe_relation
 from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
-from fx_onnx.capture.module_attributes import annotated_attributes
 from fx_onnx.capture.patches.module_hooks import measure_modules
 from fx_onnx.capture.request import Request
-from fx_onnx.core import metadata, opsets
-from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import CaptureError, no_effect
-from fx_onnx.core.findings import warn
-from fx_onnx.core.garbage import no_collection
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_logs import redirect_torch_logs
-from fx_onnx.core.torch_private import unset_fake_temporarily
-from fx_onnx.core.translation_table import TranslationTable, translation_table
-from fx_onnx.ops.training_forms import TRAINING_FORMS
+from fx_onnx.compat.fallback_nodes import fallback
+from fx_onnx.compat.module_attributes import annotated_attributes
+from fx_onnx.compat.module_functions import ModulesToFunctions
+from fx_onnx.compat.symbolic_registry import PYTHON_OP
+from fx_onnx.files.serialization import add_doc_strings, graph_text
+from fx_onnx.messages.errors import CaptureError, no_effect
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.torch_logs import redirect_torch_logs
+from fx_onnx.onnx_model import metadata, opsets
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions
-from fx_onnx.passes.legalization.ladder import convert_opset
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply
 from fx_onnx.passes.weights.stored_weights import (
@@ -63,16 +62,17 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
-from fx_onnx.program.serialization import add_doc_strings, graph_text
-from fx_onnx.program.verification.fx_origin import TranslationOrigins
-from fx_onnx.program.verify import check_model, verify
+from fx_onnx.registry.translation_table import TranslationTable, translation_table
 from fx_onnx.targets import onnxruntime
-from fx_onnx.targets.kernel_support import refuse_missing, support
 from fx_onnx.targets.target import Target
+from fx_onnx.torch_internals.garbage import no_collection
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK
+from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 from fx_onnx.translation import io_names, user_translations
-from fx_onnx.translation.fallback_nodes import fallback
-from fx_onnx.translation.symbolic_registry import PYTHON_OP
 from fx_onnx.translation.translate import translate
+from fx_onnx.translations.training_forms import TRAINING_FORMS
+from fx_onnx.verification.fx_origin import TranslationOrigins
+from fx_onnx.verification.verify import check_model, verify
 
 __all__ = ["STAGES", "AtenJob", "CapturedJob", "Job", "OnnxJob", "Stage", "run"]
 

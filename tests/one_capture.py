@@ -8,8 +8,8 @@ from unittest import mock
 import fx_onnx
 from fx_onnx import pipeline
 from fx_onnx.capture.capture import Capture
+from fx_onnx.capture.events import EventSink
 from fx_onnx.capture.request import Request
-from fx_onnx.core.events import EventSink
 
 
 class OneCapture:

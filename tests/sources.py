@@ -23,7 +23,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The path from the repository's root: ``fx_onnx/core/names.py``."""
+        """The path from the repository's root: ``fx_onnx/onnx_model/names.py``."""
         return self.path.relative_to(ROOT).as_posix()
 
     @property

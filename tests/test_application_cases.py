@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.application_cases import IN_JS, IN_OPTIMUM, WITHOUT, cases_of, rows
 from benchmarks.application_models import PAGE
-from fx_onnx.pretrained.tasks import TASKS
+from fx_onnx.applications.tasks import TASKS
 
 
 @pytest.mark.parametrize("client", [IN_OPTIMUM, IN_JS])

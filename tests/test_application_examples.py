@@ -15,7 +15,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from fx_onnx.pretrained.export_pretrained import export_pretrained
+from fx_onnx.applications.export_pretrained import export_pretrained
 from tests.sources import ROOT
 
 FOLDER = ROOT / "docs" / "examples" / "applications"

@@ -35,25 +35,25 @@ ORDER = {
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 
 # Importing these packages registers their functions, so their __init__ has code.
-REGISTRIES = {"fx_onnx/ops/__init__.py", "decompositions/__init__.py"}
+REGISTRIES = {"fx_onnx/translations/__init__.py", "decompositions/__init__.py"}
 
 # Windows lacks these modules.
 POSIX_MODULES = {"crypt", "fcntl", "grp", "nis", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
-GUARDED_POSIX = {("fx_onnx/program/locked_file.py", "fcntl")}  # it imports fcntl unless sys.platform is win32
+GUARDED_POSIX = {("fx_onnx/files/locked_file.py", "fcntl")}  # it imports fcntl unless sys.platform is win32
 
 # The errors are classes without a body, so there is nothing to test.
-WITHOUT_A_TEST = {"fx_onnx/core/errors.py"}
+WITHOUT_A_TEST = {"fx_onnx/messages/errors.py"}
 
-# New nodes of a shape that inference does not find: fx_onnx/core/shape_inference.py names the reasons.
+# New nodes of a shape that inference does not find: fx_onnx/passes/shape_inference.py names the reasons.
 GIVEN_SHAPES = {"fx_onnx/passes/fusion/attention_fusion.py": 1}  # an Expand to a sum of sizes
 
 # The only files that use private or experimental names of torch; each name has its reason there.
 PRIVATE_FILES = (
-    "fx_onnx/core/torch_private.py",
-    "fx_onnx/core/script_private.py",
-    "fx_onnx/core/dynamo_private.py",
-    "fx_onnx/core/guard_private.py",
-    "fx_onnx/core/trace_private.py",
+    "fx_onnx/torch_internals/torch_private.py",
+    "fx_onnx/torchscript/script_private.py",
+    "fx_onnx/torch_internals/dynamo_private.py",
+    "fx_onnx/torch_internals/guard_private.py",
+    "fx_onnx/torch_internals/trace_private.py",
     "decompositions/_torch_private.py",
 )
 PATCHES = "fx_onnx/capture/patches/"  # each record of a patch has its reason, and its target is a string
@@ -208,7 +208,7 @@ def test_op_families_import_helpers_only() -> None:
         if s.folder == "ops"
         for name in s.imports
         if folder_of(name) == "decompositions"
-        or (name.startswith("fx_onnx.ops.") and not name.split(".")[2].startswith("_"))
+        or (name.startswith("fx_onnx.translations.") and not name.split(".")[2].startswith("_"))
     ]
     assert wrong == []
 

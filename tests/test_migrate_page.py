@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.core.removed_keywords import REMOVED
+from fx_onnx.compat.removed_keywords import REMOVED
 
 PAGE = (Path(__file__).parents[1] / "docs" / "migrate.md").read_text("utf-8")
 

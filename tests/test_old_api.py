@@ -23,7 +23,7 @@ def test_the_forms_of_import() -> None:
     code = """
 import sys
 import fx_onnx as onnx_exporter
-assert not {"onnx", "onnxruntime", "fx_onnx.torchscript"} & set(sys.modules)
+assert not {"onnx", "onnxruntime", "fx_onnx.compat"} & set(sys.modules)
 from fx_onnx.symbolic_helper import parse_args
 from fx_onnx import verification
 from fx_onnx.verification import find_mismatch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import OpOverload
 from tools import operator
 
 aten = torch.ops.aten
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 @pytest.mark.parametrize(
     ("target", "opset", "expected"),
     [
-        (aten.addcmul.default, 18, ["translation: aten_addcmul (fx_onnx/ops/arithmetic.py:"]),
+        (aten.addcmul.default, 18, ["translation: aten_addcmul (fx_onnx/translations/arithmetic.py:"]),
         (
             aten.scaled_dot_product_attention.default,
             23,
@@ -50,7 +50,7 @@ def test_handlers(target: OpOverload, opset: int, expected: list[str]) -> None:
 
 def test_a_condition_is_named() -> None:
     (line, *_) = operator.handlers(aten.celu.default, 18)
-    assert "for calls that _is_float32 (fx_onnx/ops/activation.py:" in line
+    assert "for calls that _is_float32 (fx_onnx/translations/activation.py:" in line
 
 
 def test_complex_decompositions_are_named() -> None:

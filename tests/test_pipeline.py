@@ -15,7 +15,7 @@ from torch import nn
 import fx_onnx
 from fx_onnx import ONNXProgram, TranslationError, pipeline
 from fx_onnx.capture.request import Request, parse_request
-from fx_onnx.passes import module_functions
+from fx_onnx.compat import module_functions
 from fx_onnx.passes.fusion.norms_and_activations import fuse_gelu
 from fx_onnx.pipeline import STAGES
 from fx_onnx.program.export_log import ExportLog

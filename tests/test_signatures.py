@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
-from fx_onnx.core.torch_private import OpOverload
-from fx_onnx.core.translation_table import Translation, registered_translations
+import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
+from fx_onnx.registry.translation_table import Translation, registered_translations
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 # ATen's numbers for what has a name in Python (c10/core/ScalarType.h, MemoryFormat.h).
 SCALAR_TYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32]

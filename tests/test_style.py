@@ -20,17 +20,17 @@ BROAD_EXCEPTS = {
     "fx_onnx/capture/value_numbers.py": 3,
     "fx_onnx/capture/capture.py": 1,
     "fx_onnx/aten/tracing/replacement_tracer.py": 1,
-    "fx_onnx/translation/symbolic_functions.py": 1,
+    "fx_onnx/compat/symbolic_functions.py": 1,
     "fx_onnx/translation/translate.py": 1,
     "fx_onnx/passes/rules.py": 1,  # runs the user's rules
     "fx_onnx/cli/model_sources.py": 2,  # runs the user's function; torch reads any file
     "fx_onnx/cli/example_inputs.py": 1,  # NumPy reads any file
     "fx_onnx/program/export_log.py": 1,
-    "fx_onnx/program/verification/reference_runs.py": 1,  # runs the user's module and ONNX Runtime
+    "fx_onnx/verification/reference_runs.py": 1,  # runs the user's module and ONNX Runtime
     "fx_onnx/cli/onnx_files.py": 1,  # reads any file
-    "fx_onnx/pretrained/source.py": 2,  # transformers reads any config and any processor
-    "fx_onnx/pretrained/parts.py": 1,  # runs a model
-    "fx_onnx/core/plugins.py": 1,  # imports the packages of others
+    "fx_onnx/applications/source.py": 2,  # transformers reads any config and any processor
+    "fx_onnx/applications/parts.py": 1,  # runs a model
+    "fx_onnx/registry/plugins.py": 1,  # imports the packages of others
 }
 
 # Words that a reader of English as a second language has to read twice. Say what the thing does instead.
@@ -64,7 +64,7 @@ PROSE = (
     "fx_onnx/capture",
     "fx_onnx/core",
     "fx_onnx/export.py",
-    "fx_onnx/ops",
+    "fx_onnx/translations",
     "fx_onnx/pipeline.py",
     "fx_onnx/passes",
     "fx_onnx/program",

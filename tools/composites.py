@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.core.torch_private import OpOverload, has_composite_kernel, operator_names
+from fx_onnx.torch_internals.torch_private import OpOverload, has_composite_kernel, operator_names
 from tests.compare import assert_close
 from tests.opinfo.sweep import entries
 

@@ -1,4 +1,4 @@
-"""Writes the tables of kernels in fx_onnx/core/kernels/, each from its runtime or from the runtime's published table.
+"""Writes the tables of kernels, each from its runtime or from the runtime's published table.
 
     python -m tools.kernel_tables onnxruntime                  from the installed ONNX Runtime
     python -m tools.kernel_tables onnxruntime_oldest           in an environment with an older ONNX Runtime, after that
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "fx_onnx" / "core" / "kernels"
+FOLDER = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "kernels"
 OLDEST_OPSET = 7
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 Admitted = dict[str, frozenset[str]]
@@ -77,8 +77,8 @@ def onnxruntime_oldest() -> None:
     """
     import onnxruntime as runtime
 
-    from fx_onnx.core.kernel_tables import ANY, DTYPES, kernel_table
-    from fx_onnx.program.reference_session import is_loaded
+    from fx_onnx.passes.legalization.kernel_tables import ANY, DTYPES, kernel_table
+    from fx_onnx.verification.reference_session import is_loaded
 
     table = kernel_table("onnxruntime")
     common: Kernels = defaultdict(list)
@@ -145,7 +145,7 @@ def _rows(kernels: Kernels) -> dict[str, list[str]]:
 
 def _dtypes(types: list[str]) -> frozenset[str]:
     """Returns the short names of the tensor types among the types."""
-    from fx_onnx.core.kernel_tables import DTYPES
+    from fx_onnx.passes.legalization.kernel_tables import DTYPES
 
     names = {dtype: name for name, dtype in DTYPES.items()}
     found = (re.fullmatch(r"tensor\((\w+)\)", text) for text in types)
@@ -153,7 +153,7 @@ def _dtypes(types: list[str]) -> frozenset[str]:
 
 
 def _words(types: frozenset[str]) -> str:
-    from fx_onnx.core.kernel_tables import ANY, DTYPES
+    from fx_onnx.passes.legalization.kernel_tables import ANY, DTYPES
 
     return "any" if types == ANY else ",".join(name for name in DTYPES if name in types)
 

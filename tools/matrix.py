@@ -245,7 +245,7 @@ again, so a row may come from several builds of the wheel. The failures are thos
 ## The bounds
 
 - torch: the package uses private names of torch, which may change in any minor version
-  ([fx_onnx/core/torch_private.py](../fx_onnx/core/torch_private.py) lists them). So the upper bound is the next minor
+  ([fx_onnx/torch_internals/torch_private.py](../fx_onnx/torch_internals/torch_private.py) lists them). So the upper bound is the next minor
   version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
 - onnxscript: its versions are below 1, so the upper bound is the next minor version.
 - onnx and onnx_ir: the upper bound is the next major version.

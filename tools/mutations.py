@@ -326,7 +326,7 @@ def _make_config(folder: Path) -> None:
 
 def _read_onnx(path: Path, number: int) -> None:
     from fx_onnx.cli import onnx_files
-    from fx_onnx.program.serialization import referenced_files
+    from fx_onnx.files.serialization import referenced_files
 
     action = number % 8
     if action == 0:
@@ -348,7 +348,7 @@ def _read_data(path: Path, number: int) -> None:
 
 
 def _read_safetensors(path: Path, number: int) -> None:
-    from fx_onnx.program.weight_references import stored_weights
+    from fx_onnx.references.weight_references import stored_weights
 
     for weight in stored_weights(path if number % 2 else path.parent, path.parent).values():
         weight.numpy()
@@ -464,7 +464,7 @@ def _serve(connection: Connection, kind: str, valid: Path) -> None:
     """Reads the files whose numbers come, and sends what each does: a problem, and what became of it."""
     import resource
 
-    from fx_onnx.core.errors import OnnxExporterError
+    from fx_onnx.messages.errors import OnnxExporterError
 
     warnings.simplefilter("ignore")
     root = Path(tempfile.mkdtemp(prefix="mutations-"))

@@ -20,14 +20,14 @@ from typing import Any
 
 import torch
 
-import fx_onnx.ops  # noqa: F401  registers the translations
+import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.aten.decompose import find_decomposition
-from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
-from fx_onnx.core.source_lines import shown_path
-from fx_onnx.core.torch_private import OpOverload, operator_names
-from fx_onnx.core.translation_table import Translation, translation_table
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions.registry import COMPLEX
+from fx_onnx.messages.source_lines import shown_path
+from fx_onnx.onnx_model.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
+from fx_onnx.registry.translation_table import Translation, translation_table
+from fx_onnx.torch_internals.torch_private import OpOverload, operator_names
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
+from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "translation" / "operator_methods.py"
 LINE_LENGTH = 120

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fx_onnx.passes.legalization.ladder import LADDER
+from fx_onnx.backends.ladder import LADDER
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import Pass

@@ -15,10 +15,10 @@ import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.fx_nodes import region_body
-from fx_onnx.core.errors import MutationError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.symbolic_sizes import static
-from fx_onnx.core.torch_private import OpOverload, storage_id
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.sizes.symbolic_sizes import static
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, storage_id
 
 
 @dataclass

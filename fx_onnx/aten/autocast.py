@@ -19,9 +19,9 @@ from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import AUTOCAST_ENABLED, attribute, is_autocast_region
-from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload, pytree, unrecorded
+from fx_onnx.messages.errors import TranslationError
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, pytree, unrecorded
 
 # Autocast does not cast operators whose result depends on the elements of their arguments.
 _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})

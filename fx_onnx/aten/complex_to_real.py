@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
-import fx_onnx.core.custom_ops  # noqa: F401  defines operators that the pair functions call
+import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines operators that the pair functions call
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import decompose_calls
 from fx_onnx.aten.fx_nodes import (
@@ -29,13 +29,13 @@ from fx_onnx.aten.fx_nodes import (
 )
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.core import metadata
-from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import HigherOrderOperator, pytree
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import ZERO_TESTS, is_nonzero
 from fx_onnx.decompositions.registry import COMPLEX, Complex
+from fx_onnx.messages.errors import TranslationError
+from fx_onnx.onnx_model import metadata
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import HigherOrderOperator, pytree
 
 # Operators whose decompositions compute with complex numbers, although their arguments or results may be real.
 _COMPLEX_INSIDE = frozenset(

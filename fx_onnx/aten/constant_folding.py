@@ -16,9 +16,9 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.core import metadata
-from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES, computing_constants
-from fx_onnx.core.torch_private import FakeTensor, OpOverload
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES, computing_constants
+from fx_onnx.torch_internals.torch_private import FakeTensor, OpOverload
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:

@@ -31,14 +31,14 @@ from fx_onnx.aten.fx_nodes import (
 )
 from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.progress import report_progress
-from fx_onnx.core.size_text import shape_text
-from fx_onnx.core.symbolic_sizes import same_where_static
-from fx_onnx.core.torch_private import OpOverload, has_composite_kernel, torch_decompositions
-from fx_onnx.core.translation_table import Translation, TranslationTable
 from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.messages.progress import report_progress
+from fx_onnx.registry.translation_table import Translation, TranslationTable
+from fx_onnx.sizes.size_text import shape_text
+from fx_onnx.sizes.symbolic_sizes import same_where_static
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, has_composite_kernel, torch_decompositions
 
 _SCALARS = {"number", "float", "bool", "Optional[number]", "Optional[float]"}
 

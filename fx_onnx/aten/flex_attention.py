@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import meta_value, replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.core.errors import TranslationError
+from fx_onnx.messages.errors import TranslationError
 
 
 def lower_flex_attention(program: AtenProgram) -> AtenProgram:

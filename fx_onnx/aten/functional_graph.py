@@ -26,12 +26,12 @@ from fx_onnx.aten.alias_analysis import (
 )
 from fx_onnx.aten.fx_nodes import attribute, meta_arguments, region_body
 from fx_onnx.aten.view_scatter import scatter_back
-from fx_onnx.core import metadata
-from fx_onnx.core.errors import MutationError
-from fx_onnx.core.names import Names
-from fx_onnx.core.operators import aten
-from fx_onnx.core.symbolic_sizes import same_size, static
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.names import Names
+from fx_onnx.sizes.symbolic_sizes import same_size, static
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 # Batch normalization in training mode → the operator that returns the running statistics instead of writing to them.
 _BATCH_NORMS: dict[Any, OpOverload] = {

@@ -18,10 +18,10 @@ from torch.fx import Node
 from fx_onnx.aten.alias_analysis import writes_by_storage
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functional_graph import GraphAttributes, rewrite_writes
-from fx_onnx.core.errors import MutationError
-from fx_onnx.core.metadata import call_line
-from fx_onnx.core.torch_private import pytree, storage_id
-from fx_onnx.core.weights import has_storage, overlap, same_memory
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.onnx_model.weights import has_storage, overlap, same_memory
+from fx_onnx.torch_internals.torch_private import pytree, storage_id
 
 __all__ = ["functionalize", "repeated_weights"]
 

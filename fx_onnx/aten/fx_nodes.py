@@ -12,11 +12,12 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx.core import metadata, symbolic_sizes
-from fx_onnx.core.operators import aten
-from fx_onnx.core.size_text import shape_text, without_symbols
-from fx_onnx.core.source_lines import traced_lines
-from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
+from fx_onnx.messages.source_lines import traced_lines
+from fx_onnx.onnx_model import metadata
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.sizes.size_text import shape_text, without_symbols
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
 
 # Calls that inform torch.export or the allocator and compute nothing.
 _EFFECTS = frozenset(

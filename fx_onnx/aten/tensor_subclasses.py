@@ -13,8 +13,8 @@ from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.weights import is_subclass, memory_key, plain
+from fx_onnx.messages.errors import TranslationError
+from fx_onnx.onnx_model.weights import is_subclass, memory_key, plain
 
 _INNER_TENSOR = torch.ops.export.access_subclass_inner_tensor.default
 

@@ -10,9 +10,9 @@ import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.fx_nodes import meta_value
-from fx_onnx.core.errors import MutationError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload, statically_known_true
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, statically_known_true
 
 # Views that may have an element more than once, or not at all.
 _OTHER_COUNT = frozenset({

@@ -20,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 
 from fx_onnx.capture.kept_functions import KeptOperator, schema_of
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.threads import CAPTURE_LOCK
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 
 NAMESPACE = "autograd_function"
 

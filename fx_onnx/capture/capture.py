@@ -19,6 +19,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims
+from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.diagnostics import (
     explain_failure,
@@ -31,6 +32,7 @@ from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
+from fx_onnx.capture.events import EventSink, IgnoredEvents
 from fx_onnx.capture.examples import (
     Example,
     enlarged_examples,
@@ -49,18 +51,16 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_conditions import SizeFacts
 from fx_onnx.capture.size_guards import excluded_size
 from fx_onnx.capture.size_questions import size_questions
-from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.value_numbers import FakeRuns
-from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.dim_table import DimTable
-from fx_onnx.core.dynamo_private import keep_marks
-from fx_onnx.core.errors import CaptureError, OnnxExporterError
-from fx_onnx.core.events import EventSink, IgnoredEvents
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.metadata import call_line
-from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
+from fx_onnx.messages.errors import CaptureError, OnnxExporterError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.sizes.dim_table import DimTable
+from fx_onnx.torch_internals.dynamo_private import keep_marks
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK
+from fx_onnx.torch_internals.torch_private import FakeTensor, pytree, size_oblivious
+from fx_onnx.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 
 _logger = logging.getLogger("fx_onnx.stages")
 

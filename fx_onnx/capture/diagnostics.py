@@ -22,10 +22,10 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.dynamo_private import TRACING_MODULES
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.size_text import without_symbols
-from fx_onnx.core.source_lines import innermost_line
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.sizes.size_text import without_symbols
+from fx_onnx.torch_internals.dynamo_private import TRACING_MODULES
 
 _logger = logging.getLogger("fx_onnx.torch")
 _ASSIGNED_ATTRIBUTE = re.compile(r"The tensor attributes? .* (was|were) assigned during export")

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.messages.arguments import is_dim_word
 
 __all__ = ["AxisText", "DefinedDim", "dim_expression"]
 

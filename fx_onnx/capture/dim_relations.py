@@ -17,9 +17,9 @@ import sympy
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
 from fx_onnx.capture.size_conditions import RAISES, SizeFacts
-from fx_onnx.core.dim_table import DimSummary, SizeCondition
-from fx_onnx.core.size_text import expression_text
-from fx_onnx.core.trial_sizes import condition_of
+from fx_onnx.sizes.dim_table import DimSummary, SizeCondition
+from fx_onnx.sizes.size_text import expression_text
+from fx_onnx.sizes.trial_sizes import condition_of
 
 __all__ = ["DimRelation", "describe_relation", "dim_relations"]
 

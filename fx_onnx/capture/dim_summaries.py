@@ -11,8 +11,8 @@ import sympy
 from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.size_conditions import SizeFacts
-from fx_onnx.core.dim_table import DimSummary, DimTable, SizeCondition
-from fx_onnx.core.size_text import expression_text, sizes_in_words
+from fx_onnx.sizes.dim_table import DimSummary, DimTable, SizeCondition
+from fx_onnx.sizes.size_text import expression_text, sizes_in_words
 
 __all__ = ["dim_table"]
 

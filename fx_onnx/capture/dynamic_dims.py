@@ -20,19 +20,19 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
-from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.guard_private import (
+from fx_onnx.messages.arguments import is_dim_word
+from fx_onnx.messages.source_lines import is_internal, line_text
+from fx_onnx.onnx_model.names import Names
+from fx_onnx.sizes.size_text import expression_text
+from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.guard_private import (
     guard_location,
     guard_origin,
     guard_script_line,
     names_of_sources,
     symbols_of_sources,
 )
-from fx_onnx.core.names import Names
-from fx_onnx.core.size_text import expression_text
-from fx_onnx.core.source_lines import is_internal, line_text
-from fx_onnx.core.symbolic_sizes import expression
-from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.torch_internals.torch_private import pytree, symbolic_expression
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.export_flag import PATCHES, exporting
+from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.torchscript.scripted_module import ScriptedModule
-from fx_onnx.core.export_modes import TrainingMode
-from fx_onnx.core.script_private import script_method, script_methods
+from fx_onnx.torchscript.script_private import script_method, script_methods
+from fx_onnx.torchscript.scripted_module import ScriptedModule
 
 __all__ = [
     "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",

@@ -14,8 +14,8 @@ import torch
 
 from fx_onnx.capture.dynamic_dims import example_tensors
 from fx_onnx.capture.request import Request
-from fx_onnx.core.torch_private import pytree, storage_id
-from fx_onnx.core.weights import has_storage
+from fx_onnx.onnx_model.weights import has_storage
+from fx_onnx.torch_internals.torch_private import pytree, storage_id
 
 SmallAxes = Mapping[tuple[int, int], str | None]
 """Axes requested as dynamic whose example size is 0 or 1: (number of the tensor, axis) to the user's dim name."""

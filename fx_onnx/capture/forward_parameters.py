@@ -13,12 +13,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.symbolic_sizes import expression
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.messages.arguments import did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.torch_private import pytree
 
 _ID = MessageId.ARGUMENTS_OF_FORWARD
 

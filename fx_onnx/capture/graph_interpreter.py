@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core.operators import aten
-from fx_onnx.core.symbolic_sizes import expression
+from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.operators import aten
 
 __all__ = ["GraphInterpreter"]
 

@@ -15,9 +15,9 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.core.operators import aten
-from fx_onnx.core.source_lines import innermost_line
-from fx_onnx.core.symbolic_sizes import expression
+from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.operators import aten
 
 __all__ = ["index_bounds"]
 

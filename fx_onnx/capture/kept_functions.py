@@ -23,8 +23,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
-from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import (
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK
+from fx_onnx.torch_internals.torch_private import (
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,

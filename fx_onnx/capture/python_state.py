@@ -26,9 +26,9 @@ import torch
 from fx_onnx.capture.patches.data_conditions import is_traced
 from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, names_in, python_values
 from fx_onnx.capture.request import Request
-from fx_onnx.core import dtypes
-from fx_onnx.core.source_lines import is_internal, is_library, line_text, syntax_tree
-from fx_onnx.core.trace_private import recorded_node
+from fx_onnx.messages.source_lines import is_internal, is_library, line_text, syntax_tree
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.torch_internals.trace_private import recorded_node
 
 __all__ = ["ChangedValue", "compares_identity", "frozen_values", "record_changed_values"]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fx_onnx.core.source_lines import is_internal, is_library
+from fx_onnx.messages.source_lines import is_internal, is_library
 
 __all__ = ["RANDOM", "Place", "Values", "changed_leaves", "kind_of_change", "names_in", "python_values"]
 

@@ -26,8 +26,8 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core import symbolic_sizes
-from fx_onnx.core.torch_private import pytree, replace_node
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.torch_internals.torch_private import pytree, replace_node
 
 _CACHE_MODULE = "transformers.cache_utils"
 # The classes from which transformers derives its caches and layers. transformers 4 has only the first two.

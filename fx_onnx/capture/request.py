@@ -24,6 +24,7 @@ from fx_onnx.capture.dynamic_shapes import (
     resolve_dynamic_shapes,
     split_dynamic_axes,
 )
+from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.capture.forward_parameters import (
     last_dict_is_argument,
     module_parameters,
@@ -32,17 +33,16 @@ from fx_onnx.capture.forward_parameters import (
     program_parameters,
     sorted_by_signature,
 )
-from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
-from fx_onnx.core import dtypes
-from fx_onnx.core.arguments import check_mapping, check_names
-from fx_onnx.core.dynamo_private import uncompiled
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.export_modes import TrainingMode
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import OpOverload, pytree
-from fx_onnx.core.user_outputs import is_graph_output
-from fx_onnx.core.weights import is_subclass, memory_key
+from fx_onnx.messages.arguments import check_mapping, check_names
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.user_outputs import is_graph_output
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.onnx_model.weights import is_subclass, memory_key
+from fx_onnx.torch_internals.dynamo_private import uncompiled
+from fx_onnx.torch_internals.torch_private import OpOverload, pytree
+from fx_onnx.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 
 
 @dataclass(frozen=True)

@@ -43,16 +43,16 @@ from fx_onnx.capture.size_guards import (
     weaker_conditions,
 )
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
-from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import (
+from fx_onnx.sizes.dim_table import SizeCondition
+from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction
+from fx_onnx.sizes.trial_sizes import condition_of, resized, resized_empty, with_other_values
+from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
     check_conditions,
     forget_guard,
     guard_origin,
 )
-from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
-from fx_onnx.core.torch_private import pytree
-from fx_onnx.core.trial_sizes import condition_of, resized, resized_empty, with_other_values
+from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["RAISES", "SizeFacts"]
 

@@ -17,12 +17,12 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.index_bounds import index_bounds
-from fx_onnx.core.guard_private import guard_origin, questions_of
-from fx_onnx.core.metadata import call_line
-from fx_onnx.core.operators import aten
-from fx_onnx.core.size_text import without_factors
-from fx_onnx.core.torch_private import pytree, symbolic_expression
-from fx_onnx.core.trial_sizes import condition_of
+from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.sizes.size_text import without_factors
+from fx_onnx.sizes.trial_sizes import condition_of
+from fx_onnx.torch_internals.guard_private import guard_origin, questions_of
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import pytree, symbolic_expression
 
 __all__ = [
     "BRANCH",

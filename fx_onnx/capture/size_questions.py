@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.core.source_lines import is_library, line_text, syntax_tree
+from fx_onnx.messages.source_lines import is_library, line_text, syntax_tree
 
 __all__ = ["size_questions"]
 

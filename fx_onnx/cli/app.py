@@ -19,15 +19,15 @@ from typing import Annotated, Any
 
 import typer
 
+from fx_onnx.applications.layouts import choose
 from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.cli.run import run
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
-from fx_onnx.core.findings import collect_findings
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.progress import hide_progress
-from fx_onnx.core.version import version
-from fx_onnx.pretrained.layouts import choose
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, VerificationError
+from fx_onnx.messages.findings import collect_findings
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.progress import hide_progress
 from fx_onnx.targets.known_targets import NAMES, find_target
+from fx_onnx.torch_internals.version import version
 
 __all__ = ["ExitCode", "app", "main"]
 
@@ -255,7 +255,7 @@ def _export_folder(given: dict[str, Any]) -> None:
     if problem is not None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
     choose(given["layout"], given["precision"] or "fp32", given["opset"])
-    from fx_onnx.pretrained.export_pretrained import export_pretrained
+    from fx_onnx.applications.export_pretrained import export_pretrained
 
     options: dict[str, Any] = {
         "precision": given["precision"] or "fp32",
@@ -339,7 +339,7 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
         ArgumentError: there are no inputs, or only some of the names are parameters.
     """
     from fx_onnx.cli.example_inputs import parse_dynamic_dims
-    from fx_onnx.core.arguments import did_you_mean
+    from fx_onnx.messages.arguments import did_you_mean
 
     if source.has_inputs and (given or (dynamic and source.kwargs)):
         raise ArgumentError(

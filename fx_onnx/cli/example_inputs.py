@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.arguments import check_dim_name, did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
+from fx_onnx.messages.arguments import check_dim_name, did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.messages.errors import OnnxExporterError
 
 __all__ = ["failure", "model_facts", "print_json"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fx_onnx.cli._model_source import ModelSource
-from fx_onnx.core.arguments import did_you_mean
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, first_line
-from fx_onnx.core.messages import MessageId
+from fx_onnx.messages.arguments import did_you_mean
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, first_line
+from fx_onnx.messages.message_ids import MessageId
 
 __all__ = ["load"]
 
@@ -49,13 +49,13 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
 
 def _of_hugging_face(folder: Path, task: str | None, with_past: bool) -> ModelSource:
     """Returns a model that ``save_pretrained`` wrote, without downloads and without running its code."""
-    from fx_onnx.pretrained.source import find_row, load_config, load_model, named_class
+    from fx_onnx.applications.source import find_row, load_config, load_model, named_class
 
     config = load_config(folder, f", and name the folder, as in hf:path/to/{folder.name}.")
     name = named_class(config) if task is None else find_row(config, task, None)[1].auto
     model = load_model(folder, config, name)
     if with_past:
-        from fx_onnx.capture.text_generation import takes_padding, text_generation_arguments
+        from fx_onnx.applications.text_generation import takes_padding, text_generation_arguments
 
         if not model.can_generate():
             raise ArgumentError(
@@ -64,7 +64,7 @@ def _of_hugging_face(folder: Path, task: str | None, with_past: bool) -> ModelSo
             )
         arguments = text_generation_arguments(model, padding=takes_padding(model))
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
-    from fx_onnx.pretrained.inputs import constants_of, example_inputs
+    from fx_onnx.applications.inputs import constants_of, example_inputs
 
     (kwargs, shapes), constants = example_inputs(model), constants_of(model)
     return ModelSource(model, (), {**kwargs, **constants}, {**shapes, **dict.fromkeys(constants)})
@@ -131,7 +131,7 @@ def _failures_of(source: str) -> Iterator[None]:
     except OnnxExporterError:
         raise
     except Exception as error:
-        from fx_onnx.core.source_lines import innermost_line
+        from fx_onnx.messages.source_lines import innermost_line
 
         line = innermost_line(traceback.extract_tb(error.__traceback__))
         raise OnnxExporterError(f"{source} raises {first_line(error)} {line}".rstrip()) from error

@@ -14,13 +14,13 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.cli.example_inputs import random_tensor
-from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.weights import as_torch
+from fx_onnx.messages.errors import ArgumentError, CheckerError, OnnxExporterError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.weights import as_torch
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
-from fx_onnx.program.verification.reference_runs import Sides
-from fx_onnx.program.verification.tensor_comparison import Difference
+from fx_onnx.verification.reference_runs import Sides
+from fx_onnx.verification.tensor_comparison import Difference
 
 __all__ = ["FileComparison", "check", "compare_files", "read"]
 

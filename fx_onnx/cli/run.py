@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
 
 __all__ = ["run"]
 

@@ -16,11 +16,11 @@ import onnx_ir as ir
 import torch
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, UnsupportedOperatorError
-from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
+from fx_onnx.messages.arguments import shown
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, UnsupportedOperatorError
+from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["replacing_torch_onnx"]
 

@@ -19,9 +19,9 @@ from transformers.exporters.onnxruntime_fusions import fuse_for_onnxruntime
 from transformers.exporters.runners.runner_onnx import OnnxModelRunner
 from transformers.exporters.utils import disambiguate_io_names, patch_model_outputs, quantize_converted_model
 
-from fx_onnx.core.errors import ArgumentError
 from fx_onnx.export import export
 from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
+from fx_onnx.messages.errors import ArgumentError
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from fx_onnx.core.schemas import default_attribute
+from fx_onnx.onnx_model.schemas import default_attribute
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import Kinds, constant_number, is_absorbable, kind_of
 

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import OperatorSchema, missing_operator, moved_inputs, operator_schema
-from fx_onnx.core.shape_inference import infer_shapes
-from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
+from fx_onnx.onnx_model.schemas import OperatorSchema, missing_operator, moved_inputs, operator_schema
+from fx_onnx.onnx_model.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor, attributes_of
 from fx_onnx.passes.matchers import attribute, is_value
+from fx_onnx.passes.shape_inference import infer_shapes
 
 __all__ = ["NewNode", "NodeBuilder", "undo_float32_rounding"]
 
@@ -24,7 +24,7 @@ class NodeBuilder:
 
     The operator's schema decides the element types of the outputs, and those of numbers among the inputs. Shapes are
     inferred; ``f.Expand(x, target, sizes=[1, "n"])`` gives one that inference cannot find: the docstring of
-    ``fx_onnx/core/shape_inference.py`` names these. Each new node gets its name and its metadata from ``node``.
+    ``fx_onnx/passes/shape_inference.py`` names these. Each new node gets its name and its metadata from ``node``.
 
     Attributes:
         node: the node that the pass rewrites.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.core import metadata
-from fx_onnx.core.names import Names
-from fx_onnx.core.small_constants import ConstantKey, array_key, constant_key
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.names import Names
+from fx_onnx.onnx_model.small_constants import ConstantKey, array_key, constant_key
 from fx_onnx.passes.matchers import initializer_tensor, is_read
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 

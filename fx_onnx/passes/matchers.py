@@ -9,9 +9,9 @@ from typing import Any, TypeGuard
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.core import metadata
-from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
-from fx_onnx.core.weights import LazyWeight, Weight
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
+from fx_onnx.onnx_model.weights import LazyWeight, Weight
 
 __all__ = [
     "MAX_CONSTANT_BYTES",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.core.dtypes import is_float8
-from fx_onnx.core.names import Names
+from fx_onnx.onnx_model.dtypes import is_float8
+from fx_onnx.onnx_model.names import Names
 from fx_onnx.passes.traversal import all_values
 
 __all__ = ["with_numpy_boundary"]

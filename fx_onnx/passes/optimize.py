@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from fx_onnx.core import metadata
-from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.weights import is_of_state_dict
+from fx_onnx.messages.arguments import did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import is_of_state_dict
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.identities import (
     eliminate_constant_choices,
@@ -48,17 +48,17 @@ from fx_onnx.passes.fusion.norms_and_activations import (
 )
 from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from fx_onnx.passes.rewriter import Pass, apply
-from fx_onnx.passes.weights.dequantized_weights import (
-    fuse_dequantize_linear,
-    fuse_unpacked_weights,
-    gather_quantized_rows,
-)
 from fx_onnx.passes.weights.stored_weights import (
     fold_weight_selections,
     fold_weight_transposes,
     hoist_quantized_transposes,
     pack_weights,
     transpose_shared_weights,
+)
+from fx_onnx.quantized_weights.dequantized_weights import (
+    fuse_dequantize_linear,
+    fuse_unpacked_weights,
+    gather_quantized_rows,
 )
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]

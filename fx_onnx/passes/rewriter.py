@@ -12,8 +12,8 @@ from typing import ClassVar, Final, NamedTuple
 
 import onnx_ir as ir
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.progress import report_progress
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.progress import report_progress
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import Kinds, kind_of
 from fx_onnx.passes.traversal import all_nodes, graphs_of

@@ -11,16 +11,16 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import Value
 
-from fx_onnx.core import metadata
-from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError, first_line
-from fx_onnx.core.plugins import Group
-from fx_onnx.core.schemas import attribute_names, operator_names
+from fx_onnx.messages.arguments import did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError, first_line
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.schemas import attribute_names, operator_names
 from fx_onnx.passes._pattern_parts import Match, NodeStep, Pattern
 from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
+from fx_onnx.registry.plugins import Group
 
 __all__ = ["DeclinedError", "Result", "Rule", "check_rules", "rule", "with_named"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode
+from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode
 
 if TYPE_CHECKING:
     from fx_onnx.passes.rules import Rule

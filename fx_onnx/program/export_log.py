@@ -23,18 +23,18 @@ import torch.fx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.capture.capture import Capture
-from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.core.findings import current_findings, warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.source_lines import function_location
-from fx_onnx.core.translation_table import TranslationTable
+from fx_onnx.files.destination import check_folder
+from fx_onnx.messages.errors import OnnxExporterError
+from fx_onnx.messages.findings import current_findings, warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.source_lines import function_location
 from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
-from fx_onnx.program.destination import check_folder
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import ProgressBar
-from fx_onnx.program.report.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator, gather
-from fx_onnx.program.report.markdown_report import write
-from fx_onnx.program.verify import Verification
+from fx_onnx.registry.translation_table import TranslationTable
+from fx_onnx.report.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator, gather
+from fx_onnx.report.markdown_report import write
+from fx_onnx.verification.verify import Verification
 
 _logger = logging.getLogger("fx_onnx.stages")
 

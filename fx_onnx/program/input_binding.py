@@ -11,12 +11,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx.core.arguments import check_mapping, check_name, did_you_mean, shown
-from fx_onnx.core.dtypes import is_complex, onnx_dtype, torch_dtype
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree
-from fx_onnx.core.weights import Weight, has_data, real_view
+from fx_onnx.messages.arguments import check_mapping, check_name, did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.dtypes import is_complex, onnx_dtype, torch_dtype
+from fx_onnx.onnx_model.weights import Weight, has_data, real_view
+from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["bind", "bind_input", "call_arguments", "user_inputs", "user_leaves"]
 

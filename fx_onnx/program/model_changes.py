@@ -11,12 +11,12 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from fx_onnx.core import metadata
-from fx_onnx.core.arguments import check_mapping, check_name, did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.weights import as_torch, memory_key, plain, rebind
+from fx_onnx.messages.arguments import check_mapping, check_name, did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import as_torch, memory_key, plain, rebind
 from fx_onnx.passes.traversal import all_initializers, all_values, graphs_of
 
 __all__ = ["rename_dims", "replace_weights"]

@@ -13,33 +13,41 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from fx_onnx.core import metadata as metadata_keys
-from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
-from fx_onnx.core.dim_table import DimTable
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import Finding, MessageId
-from fx_onnx.core.weights import tied_names
+from fx_onnx.backends.kernel_support import Support, support
+from fx_onnx.files import save
+from fx_onnx.files.destination import check_destination
+from fx_onnx.files.metadata_levels import check_level
+from fx_onnx.files.serialization import drop_initializer_infos, graph_text
+from fx_onnx.messages.arguments import (
+    check_dim_name,
+    check_flag,
+    check_mapping,
+    check_name,
+    check_names,
+    check_path,
+    shown,
+)
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import Finding, MessageId
+from fx_onnx.onnx_model import metadata as metadata_keys
+from fx_onnx.onnx_model.weights import tied_names
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.program import save
-from fx_onnx.program.destination import check_destination
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
-from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.model_changes import rename_dims, replace_weights
-from fx_onnx.program.reference_session import ReferenceSession
-from fx_onnx.program.report.facts import Facts, ModelSummary, gather, gather_head
-from fx_onnx.program.report.graph_facts import describe
-from fx_onnx.program.report.html_report import head
-from fx_onnx.program.report.markdown_report import write_page
-from fx_onnx.program.report.viewers import view
-from fx_onnx.program.serialization import drop_initializer_infos, graph_text
 from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
-from fx_onnx.program.verification.fx_origin import TranslationOrigins
-from fx_onnx.program.verification.verification_result import Verification
-from fx_onnx.program.verify import verify
-from fx_onnx.targets.kernel_support import Support, support
+from fx_onnx.report.facts import Facts, ModelSummary, gather, gather_head
+from fx_onnx.report.graph_facts import describe
+from fx_onnx.report.html_report import head
+from fx_onnx.report.markdown_report import write_page
+from fx_onnx.report.viewers import view
+from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target
+from fx_onnx.verification.fx_origin import TranslationOrigins
+from fx_onnx.verification.reference_session import ReferenceSession
+from fx_onnx.verification.verification_result import Verification
+from fx_onnx.verification.verify import verify
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -407,7 +415,7 @@ class ONNXProgram:
             ArgumentError: onnxruntime-genai cannot run the program, or an argument is not valid. Nothing is written.
             OnnxExporterError: writing failed.
         """
-        from fx_onnx.program.genai.genai_folder import write_genai_folder
+        from fx_onnx.applications.genai.genai_folder import write_genai_folder
 
         write_genai_folder(
             self._model,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fx_onnx.core.progress import hide_progress, hides_progress, progress_to, running_part
+from fx_onnx.messages.progress import hide_progress, hides_progress, progress_to, running_part
 
 __all__ = ["ProgressBar", "is_interactive", "progress_bar"]
 

@@ -22,21 +22,21 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
-from fx_onnx.core import metadata
-from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.opsets import MAXIMUM_OPSET, ir_version
-from fx_onnx.core.progress import hide_progress
-from fx_onnx.core.torch_private import pytree
-from fx_onnx.core.user_outputs import graph_leaves, is_graph_output, result_specs
-from fx_onnx.core.weights import Weight
+from fx_onnx.files import save
+from fx_onnx.messages.arguments import did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.progress import hide_progress
+from fx_onnx.messages.user_outputs import graph_leaves, is_graph_output, result_specs
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
+from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, ir_version
+from fx_onnx.onnx_model.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
-from fx_onnx.program import save
-from fx_onnx.program.reference_session import ReferenceSession, reason_not_run
-from fx_onnx.program.verification.fx_origin import TranslationOrigins
+from fx_onnx.torch_internals.torch_private import pytree
+from fx_onnx.verification.fx_origin import TranslationOrigins
+from fx_onnx.verification.reference_session import ReferenceSession, reason_not_run
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fx_onnx.core.arguments import did_you_mean, shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.plugins import Group
+from fx_onnx.messages.arguments import did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.registry.plugins import Group
 
 if TYPE_CHECKING:
     from fx_onnx.targets.target import Target

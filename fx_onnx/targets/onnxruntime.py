@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from fx_onnx.ops.recurrences import RUNTIME_FORMS
+from fx_onnx.libraries.recurrences import RUNTIME_FORMS
 from fx_onnx.passes.legalization.legalize import legalizations
-from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
+from fx_onnx.quantized_weights.nbits_products import FuseMatMulNBits
 from fx_onnx.targets.target import Target
 
 __all__ = ["ACCURACY_LEVEL_4", "ROUNDING_NOTE", "TARGET"]

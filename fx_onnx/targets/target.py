@@ -8,14 +8,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fx_onnx.core import opsets
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.kernel_tables import KernelTable, kernel_table, since_version
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.translation_table import Translation
+from fx_onnx.messages.arguments import shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model import opsets
+from fx_onnx.passes.legalization.kernel_tables import KernelTable, kernel_table, since_version
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
+from fx_onnx.registry.translation_table import Translation
 
 __all__ = ["Lack", "Target"]
 

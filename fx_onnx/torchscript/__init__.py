@@ -1,4 +1,4 @@
-"""The names of torch.onnx's older interface, implemented with this package; docs/old_api.md lists them.
+"""TorchScript modules and functions as Python modules that torch.export captures.
 
-This folder imports the whole package. Only ``fx_onnx/__init__.py`` imports from it, on first use of a name.
+It may import ``fx_onnx.registry`` and ``fx_onnx.capture``. torch is the only library that it uses.
 """

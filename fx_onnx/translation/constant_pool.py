@@ -10,9 +10,9 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.core import dtypes
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.small_constants import ConstantKey
+from fx_onnx.messages.arguments import shown
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.onnx_model.small_constants import ConstantKey
 from fx_onnx.translation.known_sizes import record_sizes
 
 Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool

@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.translation.constant_pool import Input, Operand, Scalar
 from fx_onnx.translation.known_sizes import record_sizes
 from fx_onnx.translation.node_emitter import as_tuple

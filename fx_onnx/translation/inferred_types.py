@@ -8,8 +8,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import Value
 
-from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
-from fx_onnx.core.weights import has_data
+from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
+from fx_onnx.onnx_model.weights import has_data
 from fx_onnx.translation.known_sizes import known_sizes
 
 InferredType = tuple[ir.DataType, tuple[int | None, ...] | None]

@@ -11,13 +11,13 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.request import Request, WeightNames
-from fx_onnx.core import metadata
-from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.errors import ArgumentError, no_effect
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.names import Names
-from fx_onnx.core.user_outputs import graph_leaves
+from fx_onnx.messages.arguments import is_dim_word
+from fx_onnx.messages.errors import ArgumentError, no_effect
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.user_outputs import graph_leaves
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.names import Names
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from onnx_ir import Value
 
-from fx_onnx.core.symbolic_sizes import Size, static
+from fx_onnx.sizes.symbolic_sizes import Size, static
 
 _KEY = "sizes"
 

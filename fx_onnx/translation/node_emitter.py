@@ -12,11 +12,17 @@ import torch
 from onnx_ir import DataType, Value
 from onnxscript import BuilderBase, BuilderFeature
 
-from fx_onnx.core import dtypes, symbolic_sizes
-from fx_onnx.core.arguments import did_you_mean
-from fx_onnx.core.names import Names
-from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
-from fx_onnx.core.type_inference import bind_type_variables, check_equal_dtypes, infer_output_dtypes, parameter_dtype
+from fx_onnx.messages.arguments import did_you_mean
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.onnx_model.names import Names
+from fx_onnx.onnx_model.schemas import OperatorSchema, missing_operator, operator_schema
+from fx_onnx.onnx_model.type_inference import (
+    bind_type_variables,
+    check_equal_dtypes,
+    infer_output_dtypes,
+    parameter_dtype,
+)
+from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.translation.operator_methods import OperatorMethods
 
 

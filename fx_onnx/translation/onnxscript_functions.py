@@ -10,8 +10,8 @@ import onnxscript
 from onnxscript import evaluator
 from torch.fx.node import map_aggregate
 
-from fx_onnx.core.schemas import check_meaning
-from fx_onnx.core.symbolic_sizes import SymbolicNumber
+from fx_onnx.onnx_model.schemas import check_meaning
+from fx_onnx.sizes.symbolic_sizes import SymbolicNumber
 from fx_onnx.translation.emitter import Emitter
 
 

@@ -13,9 +13,9 @@ import onnx_ir as ir
 import sympy
 import torch
 
-from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.size_text import expression_text, with_offsets_inside
-from fx_onnx.core.symbolic_sizes import Size, expression, is_data_dependent
+from fx_onnx.messages.arguments import is_dim_word
+from fx_onnx.sizes.size_text import expression_text, with_offsets_inside
+from fx_onnx.sizes.symbolic_sizes import Size, expression, is_data_dependent
 from fx_onnx.translation.node_emitter import NodeEmitter
 
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL

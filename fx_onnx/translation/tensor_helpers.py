@@ -13,8 +13,10 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.core import dtypes, promotion, symbolic_sizes
-from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.sizes.symbolic_sizes import Size
+from fx_onnx.translation import promotion
 from fx_onnx.translation.constant_pool import ConstantPool, Operand
 from fx_onnx.translation.known_sizes import known_sizes, record_sizes
 from fx_onnx.translation.node_emitter import NodeEmitter

@@ -19,19 +19,20 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
-from fx_onnx.core import dtypes, metadata, symbolic_sizes
-from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
-from fx_onnx.core.findings import warn
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.opsets import ir_version
-from fx_onnx.core.progress import report_progress
-from fx_onnx.core.size_text import shape_text
-from fx_onnx.core.source_lines import function_place
-from fx_onnx.core.translation_table import TranslationTable
-from fx_onnx.core.type_inference import UnequalDtypesError
-from fx_onnx.core.user_outputs import is_graph_output
-from fx_onnx.core.version import version
-from fx_onnx.core.weights import memory_key, real_view, weight
+from fx_onnx.messages.errors import OnnxExporterError, TranslationError, first_line
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.progress import report_progress
+from fx_onnx.messages.source_lines import function_place
+from fx_onnx.messages.user_outputs import is_graph_output
+from fx_onnx.onnx_model import dtypes, metadata
+from fx_onnx.onnx_model.opsets import ir_version
+from fx_onnx.onnx_model.type_inference import UnequalDtypesError
+from fx_onnx.onnx_model.weights import memory_key, real_view, weight
+from fx_onnx.registry.translation_table import TranslationTable
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.sizes.size_text import shape_text
+from fx_onnx.torch_internals.version import version
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.inferred_types import inferred_types, nodes_after
 from fx_onnx.translation.io_names import names_in_caches

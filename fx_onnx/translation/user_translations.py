@@ -16,16 +16,22 @@ import torch
 from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions, kept_functions
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, PluginError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.plugins import Group, Plugin
-from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
-from fx_onnx.core.translation_table import Translation, TranslationTable
+from fx_onnx.compat.symbolic_functions import SymbolicFunction, is_symbolic_function
+from fx_onnx.compat.symbolic_registry import PYTHON_OP
+from fx_onnx.messages.arguments import shown
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, PluginError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.registry.plugins import Group, Plugin
+from fx_onnx.registry.translation_table import Translation, TranslationTable
+from fx_onnx.torch_internals.torch_private import (
+    CustomOpDef,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    operator_of,
+)
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.onnxscript_functions import call_script, trace
-from fx_onnx.translation.symbolic_functions import SymbolicFunction, is_symbolic_function
-from fx_onnx.translation.symbolic_registry import PYTHON_OP
 
 PLUGINS = Group("fx_onnx.translations", "a dict like custom_translation_table", lambda each: isinstance(each, Mapping))
 

@@ -14,7 +14,7 @@ from fx_onnx.aten.alias_analysis import is_write
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.torch_internals.torch_private import pytree
 from tests.compare import assert_close
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from fx_onnx.aten.alias_analysis import AliasTracker
-from fx_onnx.core.errors import MutationError
+from fx_onnx.messages.errors import MutationError
 from tests.modules import FunctionModule
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fx_onnx.aten.alias_analysis import functional_variant, is_write
-from fx_onnx.core.errors import MutationError
+from fx_onnx.messages.errors import MutationError
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 import fx_onnx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.autocast import lower_autocast
-from fx_onnx.core.errors import TranslationError
+from fx_onnx.messages.errors import TranslationError
 from tests.compare import assert_close
 
 BF16, F16 = torch.bfloat16, torch.float16

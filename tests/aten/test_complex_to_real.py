@@ -10,7 +10,7 @@ import fx_onnx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.core.errors import UnsupportedOperatorError
+from fx_onnx.messages.errors import UnsupportedOperatorError
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
 from tests.modules import FunctionModule

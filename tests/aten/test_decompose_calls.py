@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import fx_onnx
 from fx_onnx.aten import decompose as lookup
 from fx_onnx.aten.decompose import decompose, find_decomposition, needs_decomposition
-from fx_onnx.core import metadata
-from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.onnx_model import metadata
 from tests.aten.small_programs import CORE, captured, run, table, targets
 from tests.compare import assert_close
 

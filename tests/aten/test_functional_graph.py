@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from fx_onnx.aten.alias_analysis import is_write
 from fx_onnx.aten.functional_graph import GraphAttributes, functional_graph, rewrite_writes
-from fx_onnx.core.errors import MutationError
+from fx_onnx.messages.errors import MutationError
 from tests.modules import FunctionModule
 
 aten = torch.ops.aten

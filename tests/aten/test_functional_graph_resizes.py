@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.core.errors import MutationError, UnsupportedOperatorError
+from fx_onnx.messages.errors import MutationError, UnsupportedOperatorError
 from tests.aten.functional_check import check
 from tests.modules import FunctionModule
 

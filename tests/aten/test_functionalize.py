@@ -12,7 +12,7 @@ from torch.export.graph_signature import OutputKind
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.core.errors import MutationError
+from fx_onnx.messages.errors import MutationError
 from tests.aten.functional_check import check, user_inputs
 from tests.modules import FunctionModule
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.core.errors import MutationError
-from fx_onnx.program.verify import verify
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.verification.verify import verify
 from tests.modules import FunctionModule
 
 MEMORY = torch.zeros(6)

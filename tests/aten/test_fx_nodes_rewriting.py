@@ -8,7 +8,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx.aten.fx_nodes import origin, replace, set_origin, splice
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 
 aten = torch.ops.aten
 

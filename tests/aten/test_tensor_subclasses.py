@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.core.errors import CaptureError, TranslationError
+from fx_onnx.messages.errors import CaptureError, TranslationError
 from tests.compare import assert_close
 
 

@@ -10,8 +10,8 @@ import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.view_scatter import ORDER_PRESERVING, scatter_back
-from fx_onnx.core.errors import MutationError
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.messages.errors import MutationError
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 aten = torch.ops.aten
 

@@ -6,7 +6,7 @@ import torch
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.vmap_regions import lower_vmap
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import OpOverload
 from tests.modules import FunctionModule
 
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import OnnxExporterWarning
+from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function
 
 

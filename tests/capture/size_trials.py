@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.messages.errors import OnnxExporterError
 
 
 class Row(NamedTuple):

@@ -13,7 +13,7 @@ import fx_onnx
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import CaptureError, OnnxExporterWarning
+from fx_onnx.messages.errors import CaptureError, OnnxExporterWarning
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 
@@ -183,7 +183,7 @@ def test_is_in_onnx_export():
         (lambda x: Returned(x), 3, "n", ["repeated with the classes of the outputs registered"]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::fx_onnx.core.errors.OnnxExporterWarning")
+@pytest.mark.filterwarnings("ignore::fx_onnx.messages.errors.OnnxExporterWarning")
 def test_decisions_are_recorded_in_words(function, rows, dim, decisions):
     request = parse_request(Function(function).eval(), (t(rows, 4),), dynamic_shapes=({0: dim},))
     found = capture(request).decisions

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.capture.text_generation import text_generation_arguments
+from fx_onnx.applications.text_generation import text_generation_arguments
 from tests.models.decoders import decoder
 from tests.models.families import FAMILIES
 from tests.models.registry import CASES

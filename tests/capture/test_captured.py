@@ -13,7 +13,7 @@ from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.request import parse_request
 from fx_onnx.capture.size_conditions import SizeFacts
 from fx_onnx.capture.value_numbers import FakeRuns
-from fx_onnx.core.errors import OnnxExporterWarning
+from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function
 
 

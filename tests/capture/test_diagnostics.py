@@ -11,8 +11,8 @@ from torch._higher_order_ops import while_loop
 
 import fx_onnx
 from fx_onnx.capture.diagnostics import explain_failure, failure_id
-from fx_onnx.core import opsets
-from fx_onnx.core.errors import CaptureError
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.onnx_model import opsets
 from tests.capture.sample_modules import Function
 
 

@@ -18,7 +18,7 @@ from fx_onnx.capture.examples import (
     specializing_example,
 )
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import OnnxExporterWarning
+from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 
@@ -78,7 +78,7 @@ def chunks(x):
         (truncated, 1, ["call", "larger", "strict"]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::fx_onnx.core.errors.OnnxExporterWarning")
+@pytest.mark.filterwarnings("ignore::fx_onnx.messages.errors.OnnxExporterWarning")
 def test_number_of_captures(function, rows, calls, caplog):
     module, x = Function(function).eval(), t(rows, 4)
     with caplog.at_level(logging.DEBUG, "fx_onnx.stages"):

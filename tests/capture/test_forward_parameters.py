@@ -12,8 +12,8 @@ from torch.export import Dim
 import fx_onnx
 from fx_onnx.capture.forward_parameters import module_parameters, program_parameters, sorted_by_signature
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.findings import collect_findings
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import collect_findings
 from tests.capture.sample_modules import One, Two, X, Y, axes
 
 A = Dim.AUTO

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.core.errors import ArgumentError
 from fx_onnx.export import export
+from fx_onnx.messages.errors import ArgumentError
 
 
 class Model(nn.Module):

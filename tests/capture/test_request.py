@@ -11,7 +11,7 @@ from torch.export import Dim
 
 import fx_onnx
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.messages.errors import ArgumentError
 from tests.capture.sample_modules import One, Two, X, Y, axes, t
 
 A = Dim.AUTO

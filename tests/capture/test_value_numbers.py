@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import fx_onnx
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
-from fx_onnx.core.torch_private import size_oblivious
+from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 
 EQUAL, DIFFERENT, RAISES, UNKNOWN = Outcome.EQUAL, Outcome.DIFFERENT, Outcome.RAISES, Outcome.UNKNOWN

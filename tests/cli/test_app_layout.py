@@ -10,7 +10,7 @@ import transformers
 from typer.testing import CliRunner
 
 from fx_onnx.cli.app import app
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.messages.errors import ArgumentError
 
 
 def test_a_layout_is_a_folder_with_a_summary(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fx_onnx.cli.json_output import failure, print_json
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.messages import Finding, MessageId
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import Finding, MessageId
 
 
 def test_a_failure_has_its_id_its_place_and_the_warnings_before_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import fx_onnx.core.custom_ops  # noqa: F401  declares torch.ops.fx_onnx.dft
+import fx_onnx.torch_internals.custom_ops  # noqa: F401  declares torch.ops.fx_onnx.dft
 from tests.decompositions.harness import assert_complex_matches_torch, complex_randn
 
 aten = torch.ops.aten

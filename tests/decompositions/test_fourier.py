@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-import fx_onnx.core.custom_ops  # noqa: F401  defines fx_onnx::stft
+import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines fx_onnx::stft
 from fx_onnx.decompositions.fourier import istft, stft, stft_center
 from tests.compare import assert_close
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.messages.errors import OnnxExporterError
 from tests.capture.sample_modules import Function
 
 NOTATION_OF_TORCH = re.compile(

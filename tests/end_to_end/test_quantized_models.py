@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.text_generation import _example_tokens
+from fx_onnx.applications.text_generation import _example_tokens
 from tests.compare import assert_close
 from tests.models.decoders import decoder
 from tests.one_capture import OneCapture

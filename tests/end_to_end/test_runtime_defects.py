@@ -90,7 +90,7 @@ DEFECTS = {
            y = Greater(s, z)""",
         {"x": np.ones(100, np.float32)},
         lambda x: np.array(True),
-        "fx_onnx/ops/_random_draws.py",
+        "fx_onnx/translations/_random_draws.py",
     ),
     "BatchNormalization in training mode writes its statistics over constants": Defect(
         "(float[2,3,4,5] x) => (float[2,3,4,5] y)",
@@ -99,7 +99,7 @@ DEFECTS = {
            y, mean, var = BatchNormalization<training_mode=1>(x, one, zero, zero, one)""",
         {"x": IMAGES},
         lambda x: (x - x.mean((0, 2, 3), keepdims=True)) / np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-5),
-        "fx_onnx/ops/training_forms.py",
+        "fx_onnx/translations/training_forms.py",
     ),
     "Swish has no kernel and is not inlined from opset 25 on": Defect(
         "(float[N] x) => (float[N] y)",
@@ -115,14 +115,14 @@ DEFECTS = {
            y = ReduceSum<keepdims=0>(x, a)""",
         {"x": X[:0]},
         lambda x: x.sum(-1),
-        "fx_onnx/ops/reduction.py",
+        "fx_onnx/translations/reduction.py",
     ),
     "Gemm ignores beta where the inner size is 0": Defect(
         "(float[N,K] x, float[K,M] w, float[M] c) => (float[A,B] y)",
         "y = Gemm<beta=2.0>(x, w, c)",
         {"x": X[:, :0], "w": X[:0], "c": X[0]},
         lambda x, w, c: x @ w + 2 * c,
-        "fx_onnx/ops/linalg.py",
+        "fx_onnx/translations/linalg.py",
     ),
     "DFT of a length that is no power of two loses three digits": Defect(
         "(float[1,1000,1] x) => (float[1,1000,2] y)",
@@ -131,7 +131,7 @@ DEFECTS = {
            y = DFT(x, n, a)""",
         {"x": SIGNAL},
         lambda x: np.stack([(f := np.fft.fft(x[..., 0])).real, f.imag], -1).astype(np.float32),
-        "fx_onnx/ops/fft.py",
+        "fx_onnx/translations/fft.py",
     ),
     "the remainder of an empty tensor by zero is an error": Defect(
         "(int64[N] x, int64 d) => (int64[N] y)",

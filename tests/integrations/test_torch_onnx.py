@@ -16,7 +16,7 @@ from torch import nn
 from torch.onnx import export as imported_before
 
 import fx_onnx
-from fx_onnx.core import errors
+from fx_onnx.messages import errors
 
 X = torch.randn(2, 3)
 

@@ -19,7 +19,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.core.errors import CaptureError
+from fx_onnx.messages.errors import CaptureError
 from fx_onnx.program.session import is_loaded
 from tests.compare import assert_close
 

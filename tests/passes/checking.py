@@ -15,8 +15,8 @@ import torch
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from fx_onnx.core import metadata
-from fx_onnx.core.weights import LazyWeight, Weight, weight
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import LazyWeight, Weight, weight
 from tests.compare import assert_close
 
 with_swiglu = pytest.mark.skipif(not onnx.defs.has("SwiGLU"), reason="onnx before 1.23 does not define SwiGLU")
@@ -89,7 +89,7 @@ def check_equal(
 def in_pieces(tensor: LazyWeight) -> bytes:
     """Returns the bytes of a weight that is computed and written in pieces of 16 bytes."""
     file = io.BytesIO()
-    with mock.patch("fx_onnx.core.weights.PIECE_BYTES", 16):
+    with mock.patch("fx_onnx.onnx_model.weights.PIECE_BYTES", 16):
         tensor.tofile(file)
     return file.getvalue()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
 from tests.passes.checking import model, run

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from fx_onnx.core.weights import weight
+from fx_onnx.onnx_model.weights import weight
 from fx_onnx.passes.cleanup.identities import eliminate_identities
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims

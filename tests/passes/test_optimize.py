@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.core import metadata
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.weights import Weight, as_torch
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import Weight, as_torch
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.optimize import PASSES, optimize
 from tests.compare import assert_close

@@ -7,7 +7,7 @@ import torch
 from onnx_ir import Value
 
 import fx_onnx
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.rows import ROWS

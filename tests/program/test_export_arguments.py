@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.export import export
 from fx_onnx.program.export_arguments import ExportArguments
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.core.errors import CaptureError, OnnxExporterWarning
+from fx_onnx.messages.errors import CaptureError, OnnxExporterWarning
 from fx_onnx.program.export_log import record
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
 from fx_onnx.program.model_changes import replace_weights
 
 

@@ -16,12 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim, export
 
 import fx_onnx
-from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.core.weights import computed
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.onnx_model.weights import computed
 from fx_onnx.program import session
 from fx_onnx.program.onnx_program import ONNXProgram
+from tests.applications.text_models import model_of
 from tests.modules import FourBitLinear
-from tests.program.text_models import model_of
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {

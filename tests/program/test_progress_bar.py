@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.core.progress import progress_of_part
+from fx_onnx.files import streaming
+from fx_onnx.messages.progress import progress_of_part
 from fx_onnx.program import progress_bar as module
-from fx_onnx.program import streaming
 from fx_onnx.program.progress_bar import ProgressBar, is_interactive, progress_bar
 
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.weights import weight
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.onnx_model.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
-from tests.program.text_models import model_of
+from tests.applications.text_models import model_of
 
 
 def close(found, wanted):

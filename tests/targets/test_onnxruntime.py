@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from tests.targets.exporting import exported, operators
+from tests.backends.exporting import exported, operators
 
 
 def test_it_is_the_default() -> None:

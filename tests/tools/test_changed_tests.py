@@ -33,13 +33,13 @@ def test_a_helper_has_the_tests_of_its_importers(tmp_path):
 
 def test_tests_and_pages(tmp_path):
     files = [
-        "tests/ops/test_x.py",
+        "tests/translations/test_x.py",
         "tests/harness.py",
         "tests/end_to_end/test_models.py",
         "docs/opsets.md",
         "README.md",
     ]
-    assert find_tests(files, tmp_path) == ["tests/ops/test_x.py", "tests/test_docs.py"]
+    assert find_tests(files, tmp_path) == ["tests/translations/test_x.py", "tests/test_docs.py"]
 
 
 def test_changed_files(tmp_path):

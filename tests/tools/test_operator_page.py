@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import OpOverload
 from tools import operator_page
 
 aten = torch.ops.aten

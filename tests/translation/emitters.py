@@ -7,7 +7,7 @@ import torch
 from onnx_ir import DataType
 from torch.export import Dim
 
-from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.size_values import SymbolTable
 

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.core.weights import weight
+from fx_onnx.onnx_model.weights import weight
 from fx_onnx.translation.inferred_types import inferred_types, nodes_after
 from tests.translation.emitters import emitter, value
 

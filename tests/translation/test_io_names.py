@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ArgumentError
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 
 
 class Two(nn.Module):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.export import Dim
 
-from fx_onnx.core import symbolic_sizes
+from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.size_values import SymbolTable
 

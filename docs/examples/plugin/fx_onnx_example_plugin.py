@@ -39,13 +39,13 @@ def target():
 
 def pooling():
     """Returns the row of a task whose result is the pooled output of an encoder."""
-    from fx_onnx.pretrained.tasks import Task
+    from fx_onnx.applications.tasks import Task
 
     return (Task("AutoModel", outputs=("pooler_output",)),)
 
 
 def layout():
     """Returns the layout of an application that loads network.onnx, or network-half.onnx in float16."""
-    from fx_onnx.pretrained.layouts import Layout
+    from fx_onnx.applications.layouts import Layout
 
     return Layout(files={"model": "network"}, suffixes={"fp32": "", "fp16": "-half"})

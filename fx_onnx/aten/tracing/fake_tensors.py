@@ -11,8 +11,8 @@ import sympy
 import torch
 from torch import Tensor
 
-from fx_onnx.core.symbolic_sizes import SizeExpression, size_of
-from fx_onnx.core.torch_private import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from fx_onnx.sizes.symbolic_sizes import SizeExpression, size_of
+from fx_onnx.torch_internals.torch_private import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 Sizes = tuple[SizeExpression, ...]
 

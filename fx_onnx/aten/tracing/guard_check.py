@@ -10,10 +10,10 @@ import sympy
 from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
-from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.guard_private import disproved_guards, forget_guard, ranges_before_hints
-from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
-from fx_onnx.core.trial_sizes import is_identity
+from fx_onnx.messages.errors import TranslationError
+from fx_onnx.sizes.trial_sizes import is_identity
+from fx_onnx.torch_internals.guard_private import disproved_guards, forget_guard, ranges_before_hints
+from fx_onnx.torch_internals.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from fx_onnx.aten.functional_graph import functional_graph
 from fx_onnx.aten.fx_nodes import describe, fake_mode, set_origin
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.aten.tracing.tracer import Trace, trace
-from fx_onnx.core.errors import TranslationError, first_line
-from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
+from fx_onnx.messages.errors import TranslationError, first_line
+from fx_onnx.torch_internals.torch_private import FakeTensorMode, OpOverload
 
 
 @dataclass

@@ -19,10 +19,10 @@ import sympy
 import torch
 
 from fx_onnx.aten.tracing.fake_tensors import Sizes, TensorSpec
-from fx_onnx.core.operators import aten
-from fx_onnx.core.size_rules import broadcast_shapes
-from fx_onnx.core.symbolic_sizes import SizeExpression
-from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
+from fx_onnx.sizes.size_rules import broadcast_shapes
+from fx_onnx.sizes.symbolic_sizes import SizeExpression
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import FakeTensorMode, OpOverload
 
 Rule: TypeAlias = Callable[..., TensorSpec | Sizes | None]
 """A function of a call's arguments, with specs for tensors and expressions for symbolic sizes.

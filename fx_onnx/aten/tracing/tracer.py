@@ -20,9 +20,9 @@ from torch.fx import Graph, Node
 
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
 from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
-from fx_onnx.core import symbolic_sizes
-from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import (
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,

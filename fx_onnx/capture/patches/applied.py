@@ -10,17 +10,7 @@ from typing import Any
 import torch
 
 from fx_onnx.capture import export_flag
-from fx_onnx.capture.patches import (
-    dynamic_sizes,
-    guard_places,
-    layers,
-    recurrent_functions,
-    tensor_data,
-    torch_export,
-    torch_functions,
-    transformers,
-    vision,
-)
+from fx_onnx.capture.patches import dynamic_sizes, guard_places, layers, tensor_data, torch_export, torch_functions
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
@@ -28,8 +18,10 @@ from fx_onnx.capture.patches.patching import Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValue, record_changed_values
-from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import list_python_builtins
+from fx_onnx.libraries import recurrent_functions, transformers
+from fx_onnx.libraries import torchvision as vision
+from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_private import list_python_builtins
 
 __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 

@@ -16,11 +16,11 @@ import torch
 
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, pytree
-from fx_onnx.core.trace_private import is_recorded, share_trace
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, TorchDispatchMode, pytree
+from fx_onnx.torch_internals.trace_private import is_recorded, share_trace
 
 __all__ = ["record_backward", "refuse_gradients_of_weights"]
 

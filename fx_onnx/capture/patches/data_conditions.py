@@ -31,12 +31,12 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
-from fx_onnx.core import threads
-from fx_onnx.core.guard_private import answered_by_sizes
-from fx_onnx.core.metadata import call_line
-from fx_onnx.core.operators import aten
-from fx_onnx.core.source_lines import innermost_line, is_internal
-from fx_onnx.core.torch_private import (
+from fx_onnx.messages.source_lines import innermost_line, is_internal
+from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.torch_internals import threads
+from fx_onnx.torch_internals.guard_private import answered_by_sizes
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.core.torch_private import free_unbacked_symbols
+from fx_onnx.torch_internals.torch_private import free_unbacked_symbols
 
 __all__ = ["FUNCTIONS", "square_root"]
 

@@ -23,11 +23,12 @@ from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.operators import aten
-from fx_onnx.core.source_lines import line_text, user_frame
-from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import (
+from fx_onnx.decompositions.covariance import WITHOUT_VALUES
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.source_lines import line_text, user_frame
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     compiled_kernel,
     free_unbacked_symbols,
@@ -37,7 +38,6 @@ from fx_onnx.core.torch_private import (
     replaced_kernels,
     storage_id,
 )
-from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
 __all__ = [
     "CHUNKS",

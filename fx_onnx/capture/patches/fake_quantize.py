@@ -16,8 +16,8 @@ from torch.ao.nn.quantized import FloatFunctional
 from torch.ao.quantization.fake_quantize import FakeQuantize, disable_observer
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.messages import MessageId
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import MessageId
 
 __all__ = ["freeze_fake_quantizers"]
 

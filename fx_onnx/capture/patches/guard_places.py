@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import Around, Patch
-from fx_onnx.core.guard_private import GuardOrigin, asks_for_layout, mark_origin, traced_frames
-from fx_onnx.core.source_lines import is_internal
+from fx_onnx.messages.source_lines import is_internal
+from fx_onnx.torch_internals.guard_private import GuardOrigin, asks_for_layout, mark_origin, traced_frames
 
 __all__ = ["PATCHES"]
 

@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import PackedSequence
 from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.dynamic_sizes import empty_recurrence_results
 from fx_onnx.capture.patches.patching import Patch
-from fx_onnx.core.custom_ops import define_operator
-from fx_onnx.core.symbolic_sizes import same_size
-from fx_onnx.core.weights import is_subclass
+from fx_onnx.onnx_model.weights import is_subclass
+from fx_onnx.sizes.symbolic_sizes import same_size
+from fx_onnx.torch_internals.custom_ops import define_operator
 
 __all__ = ["PATCHES"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core.progress import report_progress, shows_progress
-from fx_onnx.core.threads import is_current
+from fx_onnx.messages.progress import report_progress, shows_progress
+from fx_onnx.torch_internals.threads import is_current
 
 __all__ = ["measure_modules", "watch_modules"]
 

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from fx_onnx.core import threads
-from fx_onnx.core.source_lines import is_library
-from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
+from fx_onnx.messages.source_lines import is_library
+from fx_onnx.torch_internals import threads
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
 
 __all__ = [
     "FILES_BETWEEN",

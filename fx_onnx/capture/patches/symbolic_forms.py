@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.decompositions.registry import SYMBOLIC
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 __all__ = ["symbolic_form", "view_forms"]
 

@@ -10,10 +10,10 @@ import torch
 
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import InAllThreads, Patch
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import FakeTensor, storage_id
-from fx_onnx.core.trace_private import share_trace, undispatched
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_private import FakeTensor, storage_id
+from fx_onnx.torch_internals.trace_private import share_trace, undispatched
 
 __all__ = ["PATCHES", "replaced_data"]
 

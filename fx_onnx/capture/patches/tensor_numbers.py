@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.core.torch_private import (
+from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     free_unbacked_symbols,
     known_item,

@@ -30,8 +30,8 @@ from fx_onnx.capture.patches.patching import (
     exchange_attribute,
     replace_attribute,
 )
-from fx_onnx.core.threads import in_this_thread, is_current
-from fx_onnx.core.torch_private import control_flow_settings, tensor_min_max
+from fx_onnx.torch_internals.threads import in_this_thread, is_current
+from fx_onnx.torch_internals.torch_private import control_flow_settings, tensor_min_max
 
 __all__ = ["PATCHES", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
 

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
-import fx_onnx.core.custom_ops  # noqa: F401  defines fx_onnx::lstsq
+import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines fx_onnx::lstsq
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.guard_private import example_size, without_remainders
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.guard_private import example_size, without_remainders
+from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
 __all__ = ["PATCHES", "assert_", "lstsq"]
 

@@ -18,11 +18,11 @@ import torch
 from torch.fx import Node
 
 from fx_onnx.capture.patches.data_conditions import calling_frame, is_traced
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.messages import MessageId
-from fx_onnx.core.source_lines import is_internal
-from fx_onnx.core.torch_private import OpOverload, unset_fake_temporarily
-from fx_onnx.core.trace_private import recorded_constant, recorded_node, undispatched
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.source_lines import is_internal
+from fx_onnx.torch_internals.torch_private import OpOverload, unset_fake_temporarily
+from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_node, undispatched
 
 __all__ = ["WeightValues"]
 

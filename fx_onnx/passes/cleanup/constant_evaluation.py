@@ -13,14 +13,14 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.core import metadata
-from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
-from fx_onnx.core.small_constants import computing_constants
-from fx_onnx.core.torch_private import unset_fake_temporarily
-from fx_onnx.core.weights import LazyWeight, Weight, as_torch, computed, elementwise
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.onnx_model.small_constants import computing_constants
+from fx_onnx.onnx_model.weights import LazyWeight, Weight, as_torch, computed, elementwise
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute, constant_array, dims, initializer_tensor
 from fx_onnx.passes.rewriter import Attempt, Rewrite
+from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 
 __all__ = ["ELEMENTWISE", "OPERATORS", "TYPES", "EvaluateConstants", "Function"]
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.ranges_and_slices import is_nonnegative
 from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, producer_of, same_shape
 from fx_onnx.passes.rules import Result, rule
+from fx_onnx.sizes.size_rules import broadcast_shapes
 
 __all__ = [
     "eliminate_constant_choices",

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.editor import clear_inputs
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, is_read
 from fx_onnx.passes.rewriter import Pass

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import Value
 
-from fx_onnx.core import metadata
-from fx_onnx.core.size_rules import constant_reshape
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import (
     attribute,
@@ -24,6 +23,7 @@ from fx_onnx.passes.matchers import (
     single_use,
 )
 from fx_onnx.passes.rules import Result, rule
+from fx_onnx.sizes.size_rules import constant_reshape
 
 __all__ = ["eliminate_index_grids", "eliminate_trivial_moves", "merge_reshapes", "merge_transposes", "split_selects"]
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import (
     attribute,
@@ -21,6 +20,7 @@ from fx_onnx.passes.matchers import (
     single_use,
 )
 from fx_onnx.passes.rules import Result, rule
+from fx_onnx.sizes.size_rules import broadcast_shapes
 
 __all__ = [
     "Positions",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import Value
 
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (

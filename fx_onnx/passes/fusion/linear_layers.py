@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.weights import Along, computed, elementwise
+from fx_onnx.onnx_model.weights import Along, computed, elementwise
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, permutation_of, same_shape, single_use
 from fx_onnx.passes.rules import Result, rule

@@ -15,11 +15,11 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.core import metadata
-from fx_onnx.core.dtypes import is_float
-from fx_onnx.core.kernel_tables import Kernel, first_kernels, since_version
-from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.dtypes import is_float
+from fx_onnx.onnx_model.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.legalization.kernel_tables import Kernel, first_kernels, since_version
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.shape_inference import fill_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, producer_of
 from fx_onnx.passes.rules import DeclinedError
+from fx_onnx.passes.shape_inference import fill_shapes
 
 __all__ = [
     "axis_of",

@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts, KernelPass

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_float
+from fx_onnx.onnx_model.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
 from fx_onnx.passes.legalization.loops import Iteration, loop

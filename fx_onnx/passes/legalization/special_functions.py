@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_integer
+from fx_onnx.onnx_model.dtypes import is_integer
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.legalization.forms import known_rank, swapped_with_last
 from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes

@@ -8,8 +8,8 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_sub_byte
-from fx_onnx.core.weights import computed, elementwise, permuted
+from fx_onnx.onnx_model.dtypes import is_sub_byte
+from fx_onnx.onnx_model.weights import computed, elementwise, permuted
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (

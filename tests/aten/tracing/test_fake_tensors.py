@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
-from fx_onnx.core.symbolic_sizes import size_of
+from fx_onnx.sizes.symbolic_sizes import size_of
 
 CPU = torch.device("cpu")
 

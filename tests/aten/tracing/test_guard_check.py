@@ -10,8 +10,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, sym_and
 
 import fx_onnx
 from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
-from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.torch_private import FakeTensorMode
+from fx_onnx.messages.errors import TranslationError
+from fx_onnx.torch_internals.torch_private import FakeTensorMode
 
 
 def _sizes() -> tuple[FakeTensorMode, list[torch.SymInt]]:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from fx_onnx.aten.tracing.fake_tensors import TensorSpec
 from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
-from fx_onnx.core.symbolic_sizes import size_of
+from fx_onnx.sizes.symbolic_sizes import size_of
 
 aten = torch.ops.aten
 

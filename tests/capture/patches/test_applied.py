@@ -17,7 +17,7 @@ from torch.export import Dim
 import fx_onnx
 from fx_onnx.capture.patches.applied import PATCHES, Changes, patched_torch
 from fx_onnx.capture.patches.patching import Patch, apply_patches
-from fx_onnx.core.source_lines import is_library
+from fx_onnx.messages.source_lines import is_library
 from tests.torchvision_cpu import torchvision  # noqa: F401  registers its operators
 
 LIMIT = 50

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.core.errors import CaptureError
+from fx_onnx.messages.errors import CaptureError
 
 FUNCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "attention": lambda x, t: F.scaled_dot_product_attention(x, x, x, scale=t),

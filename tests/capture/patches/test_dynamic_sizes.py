@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.dynamic_sizes import replace_kernels
-from fx_onnx.core.torch_private import FakeTensorMode, pytree
+from fx_onnx.torch_internals.torch_private import FakeTensorMode, pytree
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 

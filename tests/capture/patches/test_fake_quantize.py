@@ -12,7 +12,7 @@ from torch.ao import quantization
 from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver, QConfig
 
 import fx_onnx
-from fx_onnx.core.errors import CaptureError
+from fx_onnx.messages.errors import CaptureError
 from tests.compare import assert_close
 
 PLAIN = QConfig(

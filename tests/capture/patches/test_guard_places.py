@@ -11,9 +11,9 @@ from torch.export import Dim
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.patches.guard_places import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.core.guard_private import GuardOrigin, guard_origin
-from fx_onnx.core.script_private import set_script_line
-from fx_onnx.core.torch_private import size_oblivious
+from fx_onnx.torch_internals.guard_private import GuardOrigin, guard_origin
+from fx_onnx.torch_internals.torch_private import size_oblivious
+from fx_onnx.torchscript.script_private import set_script_line
 from tests.capture.sample_modules import Function
 
 

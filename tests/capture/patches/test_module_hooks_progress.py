@@ -6,7 +6,7 @@ import torch
 
 import fx_onnx
 from fx_onnx.capture.patches.module_hooks import watch_modules
-from fx_onnx.core.progress import progress_to
+from fx_onnx.messages.progress import progress_to
 
 X = torch.ones(2, 3)
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
-from fx_onnx.core.operators import aten
 from fx_onnx.decompositions.registry import SYMBOLIC
+from fx_onnx.torch_internals.operators import aten
 from tests.compare import assert_close
 
 SIZES = (9, 5, 8, 12, 16, 23)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.core import metadata
-from fx_onnx.core.weights import LazyWeight, weight
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import LazyWeight, weight
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES
 from tests.passes.checking import check, model

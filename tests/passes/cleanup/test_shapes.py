@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.cleanup.shapes import eliminate_trivial_moves, merge_reshapes, merge_transposes, split_selects
 from tests.passes.checking import check, model, origins
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.core import metadata
-from fx_onnx.core.weights import LazyWeight
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import LazyWeight
 from fx_onnx.passes.fusion.linear_layers import fold_batch_norm, fold_pads
 from tests.passes.checking import check, model, origins
 

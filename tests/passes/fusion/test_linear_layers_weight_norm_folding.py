@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import fx_onnx
-from fx_onnx.core.weights import LazyWeight
+from fx_onnx.onnx_model.weights import LazyWeight
 from fx_onnx.passes.fusion.linear_layers import fold_weight_norm
 from tests.compare import assert_close
 from tests.passes.checking import check, model

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.axes_and_shapes import legalize_pads
-from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.passes.checking import check, check_equal, model

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.core import metadata
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.passes.checking import model, run

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.integers import (
     legalize_boolean_counts,
     legalize_integer_argmax,
@@ -14,7 +15,6 @@ from fx_onnx.passes.legalization.integers import (
     legalize_narrow_fills,
     legalize_round,
 )
-from fx_onnx.passes.legalization.ladder import OpsetStep
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model, run
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.integers import (
     legalize_boolean_casts,
     legalize_is_inf,
@@ -12,7 +13,6 @@ from fx_onnx.passes.legalization.integers import (
     legalize_less,
     legalize_where,
 )
-from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.rewriter import Pass
 from tests.passes.checking import check, model, run
 

@@ -8,9 +8,9 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx import ONNXProgram
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization.ladder import OpsetStep
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from tests.passes.checking import check_equal, model, run
 

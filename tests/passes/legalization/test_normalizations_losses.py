@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
 from tests.passes.checking import check_equal, model
 
 LOSS = "(float[N,5,D] x, int64[N,D] t, float[5] w) => (float%s y) { y = %s<%s>(x, t%s) }"

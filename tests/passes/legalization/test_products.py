@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.kernel_support import support
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.products import (
     legalize_gemm_bias,
     legalize_integer_products,
@@ -16,7 +17,6 @@ from fx_onnx.passes.legalization.products import (
     legalize_saturating_products,
     legalize_unsigned_products,
 )
-from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 from tests.modules import FunctionModule

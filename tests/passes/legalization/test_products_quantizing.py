@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.products import (
     legalize_dequantization,
     legalize_dynamic_quantization,

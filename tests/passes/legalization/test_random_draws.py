@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from tests.compare import assert_close
 from tests.passes.checking import check_equal, model, run

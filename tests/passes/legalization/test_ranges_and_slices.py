@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.ranges_and_slices import (
     legalize_range_indices,
     legalize_ranges,
@@ -20,11 +20,11 @@ from fx_onnx.passes.legalization.ranges_and_slices import (
     legalize_unique,
 )
 from fx_onnx.passes.rewriter import LOGGER_NAME
+from tests.backends.exporting import exported, operators
 from tests.compare import assert_close
 from tests.modules import FunctionModule
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model
-from tests.targets.exporting import exported, operators
 
 WEIGHT = torch.randn(20, 3)
 

@@ -10,9 +10,9 @@ from fx_onnx.passes.legalization.reductions import (
     legalize_squares,
 )
 from fx_onnx.passes.rewriter import Pass
+from tests.backends.exporting import exported, operators
 from tests.compare import assert_close
 from tests.passes.checking import check, model
-from tests.targets.exporting import exported, operators
 
 # ---------------------------------------------------------------- norms and logarithms of sums as ReduceSum
 

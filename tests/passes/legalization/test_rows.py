@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
+from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.passes.legalization.rows import ROWS, SUBJECTS
 from fx_onnx.passes.legalization.table import DEFAULT
 from fx_onnx.targets.known_targets import NAMES

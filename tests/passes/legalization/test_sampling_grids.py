@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.messages.errors import OnnxExporterError
 from tests.passes.checking import check_equal, model
 
 GRID_SAMPLE = """g (float[N,C,H,W] x, float[N,A,B,2] g) => (float[N,C,A,B] y)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.messages.errors import OnnxExporterError
 from tests.passes.checking import check, check_equal, model
 
 # A wide region, small ones, one beyond the edges, one of size 0, and one whose corners are in the wrong order.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
 from tests.passes.checking import check, check_equal, model, run
 
 

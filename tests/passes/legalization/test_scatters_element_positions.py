@@ -4,11 +4,11 @@ import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
 
-from fx_onnx.core import metadata
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.legalization.scatters import legalize_gather_elements
+from tests.backends.exporting import exported
 from tests.passes.checking import check, check_equal, model
-from tests.targets.exporting import exported
 
 
 @pytest.mark.parametrize(("axis", "shape"), [(0, (40, 2)), (1, (2, 40)), (-1, (2, 3, 40)), (0, (40,))])

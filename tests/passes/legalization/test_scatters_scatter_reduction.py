@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.passes.legalization.ladder import OpsetStep
+from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.passes.legalization.scatters import legalize_scatter_nd
 from tests.compare import assert_close
 from tests.passes.checking import model, run

@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.core.weights import LazyWeight, as_torch
+from fx_onnx.messages.errors import OnnxExporterError
+from fx_onnx.onnx_model.weights import LazyWeight, as_torch
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.rewriter import LOGGER_NAME, walk
 from fx_onnx.passes.weights.stored_weights import (

@@ -1,0 +1,320 @@
+"""Exports a folder of ``save_pretrained`` to the folder that an application loads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fx_onnx.applications.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
+from fx_onnx.applications.files import copy_files, replaced
+from fx_onnx.applications.genai.speech_config import write_speech_config
+from fx_onnx.applications.inputs import input_names, parts_of, processed
+from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
+from fx_onnx.applications.parts import Part, decoder_of_tokens
+from fx_onnx.applications.precisions import convert, quantizes
+from fx_onnx.applications.shared_weights import share_weights
+from fx_onnx.applications.source import Source, read_source
+from fx_onnx.export import export
+from fx_onnx.files.destination import check_folder
+from fx_onnx.messages.arguments import (
+    check_flag,
+    check_mapping,
+    refuses_unknown_keywords,
+    shown,
+)
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.progress import progress_of_part
+from fx_onnx.torch_internals.torch_private import pytree
+from fx_onnx.translation.translate import PRODUCER
+
+if TYPE_CHECKING:
+    from fx_onnx.program.onnx_program import ONNXProgram
+
+__all__ = ["ExportedFile", "export_pretrained"]
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One ONNX file of the folder.
+
+    Attributes:
+        name: relative to the folder.
+        size: the bytes of the file and its data file.
+        difference: the largest difference from the module's results in this precision; None if they were not compared.
+        precision: a name of a precision.
+        kept: the modules that keep float32, or weights that are not quantized.
+        distance: the largest difference between the module's results in this precision and in float32, relative to the
+            largest result.
+    """
+
+    name: str
+    size: int
+    difference: float | None
+    precision: str
+    kept: tuple[str, ...]
+    distance: float
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the files of an export have in common."""
+
+    layout: Layout
+    target: str | None
+    opset_version: int | None
+    verify: bool
+    adapters: tuple[Adapter, ...]
+    exporting: Mapping[str, Any]
+    saving: Mapping[str, Any]
+
+
+@refuses_unknown_keywords
+def export_pretrained(
+    source: Any,
+    output: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    layout: str = "optimum",
+    precision: str | Sequence[str] = "fp32",
+    target: str | None = None,
+    opset_version: int | None = None,
+    verify: bool = True,
+    processor: Any = None,
+    inputs: Mapping[str, Tensor] | None = None,
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+    trust_remote_code: bool = False,
+    optimize: bool | Collection[str] = True,
+    report: bool = False,
+    artifacts_dir: str | os.PathLike[str] = ".",
+    external_data: bool | None = None,
+    metadata: str = "full",
+) -> tuple[ExportedFile, ...]:
+    """Exports a model of transformers, or a pipeline of diffusers, to the folder that an application loads.
+
+    The folder is complete or, if the export fails, as before. Nothing is downloaded.
+
+    Args:
+        source: a folder that ``save_pretrained`` wrote, a model of transformers, or a pipeline of transformers or
+            diffusers.
+        output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
+        task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
+        layout: ``optimum``, ``optimum-two-decoders``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
+            ``model-package`` or ``genai``.
+        precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
+        target: as for ``export``; None is the runtime of the layout.
+        opset_version: as for ``export``.
+        verify: compares the results of each part with the module's before the folder gets its name. A part that draws
+            random numbers is not compared, which a warning tells.
+        processor: the tokenizer, image processor, feature extractor or processor of the model; None takes that of the
+            source. It makes the example inputs, and its files are written if the source is no folder.
+        inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
+            neither in them nor made by the processor is derived from the config.
+        adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
+            ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
+        trust_remote_code: whether the code in the source folder may run.
+        optimize, report, artifacts_dir, external_data, metadata: as for ``export``, for each file. None as
+            ``external_data`` leaves it to the layout.
+
+    Returns:
+        The ONNX files.
+
+    Raises:
+        ArgumentError: an argument is not valid, or the source has no model for the task.
+        VerificationError: the results of a part differ.
+        OnnxExporterError: the export of a part fails.
+    """
+    check_folder("The folder", output)
+    for name, flag in {"verify": verify, "trust_remote_code": trust_remote_code}.items():
+        check_flag(name, flag)
+    check_mapping("adapters", adapters, "folders by the names of adapters")
+    _check_tensors(inputs)
+    chosen, precisions = choose(layout, precision, opset_version)
+    place = Path(output)
+    _check_place(source, place, chosen, layout)
+    loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
+    found = read_source(source, task, processor, trust_remote_code)
+    given = {**processed(found.processors), **(inputs or {})}
+    parts = _parts(found, chosen, given)
+    _check_parts(parts, chosen, layout, found.task)
+    _check_inputs(parts, inputs or {})
+    _check_layers(parts, precisions)
+    is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
+    exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
+    saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
+    with replaced(place) as new, adapted(found.model, loaded) as extend:
+        copy_files(found, new)
+        if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
+            _write_speech_config(found, new)
+        form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)
+        files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
+        if is_shared:
+            share_weights([new / file.name for file in files])
+        if chosen.write_index is not None:
+            chosen.write_index(new, [file.name for file in files])
+        return tuple(replace(file, size=_size(new / file.name)) for file in files)
+
+
+def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
+    """Raises an ArgumentError if the source lacks a file that the layout needs, or the folder cannot be replaced."""
+    if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
+        folder = Path(source).resolve()
+        missing = [each for each in layout.required if not (folder / each).is_file()]
+        if missing:
+            raise ArgumentError(
+                f"{source} has no {missing[0]}, without which the layout {name} cannot be loaded.",
+                id=MessageId.MODEL_SOURCE,
+            )
+        if folder.is_relative_to(output.resolve()):
+            raise ArgumentError(
+                f"The folder {output} has the source in it; write to another folder.", id=MessageId.FILE
+            )
+    programs = [*output.rglob("*.onnx")]
+    if output.is_dir() and any(output.iterdir()) and not (programs and all(map(_is_own, programs))):
+        raise ArgumentError(
+            f"The folder {output} has files and is no export of fx_onnx, so it is not replaced; write to another one.",
+            id=MessageId.FILE,
+        )
+
+
+def _is_own(file: Path) -> bool:
+    """Returns whether fx_onnx wrote a model, whose first bytes have the name of its producer."""
+    with file.open("rb") as model:
+        return PRODUCER.encode() in model.read(64)
+
+
+def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[Part]:
+    """Returns the parts of a model in the form of a layout."""
+    model = source.model
+    if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
+        return decoder_of_tokens(model)
+    parts = source.row.parts(model, source.row.outputs, given)
+    return [part for part in parts if not part.forms or layout.form in part.forms]
+
+
+def _external_data(wanted: bool | None, layout: Layout, name: str, is_shared: bool) -> bool | None:
+    """Returns whether the weights are in a second file; None leaves it to their size.
+
+    Raises:
+        ArgumentError: the layout decides it, and otherwise than the caller.
+    """
+    own = is_shared or layout.external_data
+    if wanted not in (None, own) and (is_shared or own is False):
+        raise ArgumentError(
+            f"The layout {name} decides where these weights are; leave out external_data={wanted}.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return own if wanted is None else wanted
+
+
+def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> None:
+    missing = [part.name for part in parts if part.name not in layout.files]
+    if missing:
+        fitting = [each for each, row in LAYOUTS.items() if all(part.name in row.files for part in parts)]
+        raise ArgumentError(
+            f"The layout {name} has no file for the {missing[0]} of {task}, which has {', '.join(fitting)}.",
+            id=MessageId.COMMAND_OPTION,
+        )
+
+
+def _check_tensors(inputs: Any) -> None:
+    check_mapping("inputs", inputs, "tensors by the names of parameters")
+    for name, value in (inputs or {}).items():
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"The input {shown(name)} must be a tensor, not {shown(value)}.")
+
+
+def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
+    taken = dict.fromkeys(name for part in parts for name in part.kwargs)
+    unknown = [name for name in inputs if name not in taken]
+    if unknown:
+        raise ArgumentError(
+            f"No part of the model takes the input {shown(unknown[0])}; its inputs are {', '.join(taken)}.",
+            id=MessageId.CONFLICTING_ARGUMENTS,
+        )
+
+
+def _check_layers(parts: list[Part], precisions: Sequence[str]) -> None:
+    for each in precisions:
+        row = PRECISIONS[each]
+        if row.config is not None and not any(quantizes(part.module, each) for part in parts):
+            raise ArgumentError(
+                f"The precision {each} does not fit the model, because it has no Linear layer whose inputs are a "
+                f"multiple of {row.block}; choose fp16.",
+                id=MessageId.COMMAND_OPTION,
+            )
+
+
+def _written(
+    parts: list[Part], precisions: Sequence[str], model: Any, folder: Path, form: _Form
+) -> Iterator[ExportedFile]:
+    """Yields each file after it was written."""
+    pairs = [(precision, part) for precision in precisions for part in parts]
+    for place, (precision, part) in enumerate(pairs, 1):
+        count = f" ({place} of {len(pairs)})" if len(pairs) > 1 else ""
+        with progress_of_part(f"{part.name}{count}"):
+            yield _write(part, model, folder, form, precision)
+
+
+def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) -> ExportedFile:
+    """Exports a part in a precision, compares its results, and writes it."""
+    layout, row = form.layout, PRECISIONS[precision]
+    converted = convert(part.module, part.kwargs, precision)
+    program = export(
+        converted.module,
+        kwargs=part.kwargs,
+        dynamic_shapes=_renamed(part.dynamic_shapes, layout),
+        input_names=[layout.inputs.get(name, name) for name in input_names(part.kwargs)],
+        output_names=part.outputs,
+        target=form.target,
+        opset_version=form.opset_version or row.opset_version,
+        **form.exporting,
+    )
+    difference = _verified(program, part.name, converted.rtol) if form.verify else None
+    make_optional(program.model, part)
+    file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
+    for adapter in form.adapters:
+        write_adapter(
+            adapter, part, folder / "adapters" / adapter.name / f"{Path(layout.files[part.name]).name}.onnx_adapter"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if layout.is_genai and part.name == "decoder":
+        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+            warn("The source has no tokenizer.json, so the folder has no tokenizer.", MessageId.GENAI_FOLDER)
+        program.save_genai(file.parent, config=model.config, generation_config=model.generation_config, **form.saving)
+    else:
+        program.save(file, **form.saving)
+    return ExportedFile(
+        file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
+    )
+
+
+def _verified(program: ONNXProgram, name: str, rtol: float | None) -> float | None:
+    """Returns the largest difference from the module's results; None, with a warning, if they are random."""
+    found = program.verify(rtol=rtol)
+    if found.cause is not None and found.cause.kind == "random":
+        warn(f"{name} draws random numbers, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)
+        return None
+    found.check()
+    return max((float(each.max_abs) for each in found.outputs), default=0.0)
+
+
+def _write_speech_config(source: Source, folder: Path) -> None:
+    model, extractors = source.model, (each for each in parts_of(source.processors) if hasattr(each, "chunk_length"))
+    configs = {"config": model.config, "generation_config": model.generation_config}
+    write_speech_config(folder, **configs, extractor=next(extractors, None))
+
+
+def _size(file: Path) -> int:
+    return sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+
+
+def _renamed(shapes: Any, layout: Layout) -> Any:
+    """Returns dynamic shapes with the layout's names of dims."""
+    return pytree.tree_map(lambda dim: layout.dims.get(dim, dim) if isinstance(dim, str) else dim, shapes)

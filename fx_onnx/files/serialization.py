@@ -1,0 +1,373 @@
+"""A model as a protobuf message: the pieces of a file, and the names of the files that a saved model reads.
+
+The fields of a message may have any order, and their lengths are known before any weight is read. Therefore onnx_ir
+serializes the graph without its weights, and the weights are appended one by one. Memory never holds a second copy of
+the weights.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from fx_onnx.files.metadata_levels import remove_metadata, remove_metadata_of_declarations
+from fx_onnx.files.streaming import Piece
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.source_lines import traced_lines
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import is_of_state_dict
+from fx_onnx.passes.traversal import all_nodes, graphs_of
+from fx_onnx.references.weight_references import StoredWeight, twin_of, view_of
+from fx_onnx.torch_internals.garbage import no_collection
+
+__all__ = [
+    "Contents",
+    "add_doc_strings",
+    "drop_initializer_infos",
+    "graph_text",
+    "placeholder",
+    "placeholders",
+    "referenced_files",
+    "serialized",
+    "single_file",
+    "weights",
+]
+
+_MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
+_GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
+_TENSOR_FIELDS = onnx.TensorProto.DESCRIPTOR.fields_by_name
+_ENTRIES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Which parts of a model are written.
+
+    Attributes:
+        initializers: whether the weights are written. If not, they are graph inputs, and the constants are written.
+        as_inputs: whether the weights are graph inputs too. Constants are not: ONNX Runtime takes a constant that may
+            be overridden for a default, such as 1e-5 for the epsilon of a layer norm, and computes wrong results.
+        metadata: how much the model tells about the code that it comes from; one of ``metadata_levels.LEVELS``.
+    """
+
+    initializers: bool = True
+    as_inputs: bool = False
+    metadata: str = "full"
+
+
+# Writing
+
+
+@no_collection()
+def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
+    """Returns the pieces of a single file, in order: the graph, then the header and the data of each initializer."""
+    chosen = placeholders(model)
+    streamed = {str(value.name): value.const_value for value in chosen}
+    proto = serialized(model, chosen, contents)
+    pieces: list[Piece] = []
+    total = 0
+    for initializer in proto.graph.initializer:
+        tensor = streamed.get(initializer.name)
+        if tensor is None:
+            body = initializer.SerializeToString()
+        else:
+            initializer.ClearField("external_data")
+            initializer.ClearField("data_location")
+            body = initializer.SerializeToString() + _header(_TENSOR_FIELDS["raw_data"].number, tensor.nbytes)
+        size = len(body) + (0 if tensor is None else tensor.nbytes)
+        head = _header(_GRAPH_FIELDS["initializer"].number, size) + body
+        pieces += [head] if tensor is None else [head, tensor]
+        total += len(head) + size - len(body)
+    del proto.graph.initializer[:]
+    graph = _graph(proto.graph)
+    proto.ClearField("graph")
+    total += sum(map(len, graph))
+    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, total)
+    return [start, *graph, *pieces]
+
+
+def _graph(graph: onnx.GraphProto) -> list[bytes]:
+    """Returns the message of a graph in pieces, and removes its nodes and value_info.
+
+    Protobuf needs twice the memory of the bytes that it makes at once, so the longest fields are made in pieces.
+    """
+    pieces: list[bytes] = []
+    for field in ("node", "value_info"):
+        number, entries = _GRAPH_FIELDS[field].number, getattr(graph, field)
+        for start in range(0, len(entries), _ENTRIES_AT_ONCE):
+            bodies = [each.SerializeToString() for each in entries[start : start + _ENTRIES_AT_ONCE]]
+            pieces.append(b"".join(part for body in bodies for part in (_header(number, len(body)), body)))
+        graph.ClearField(field)
+    return [graph.SerializeToString(), *pieces]
+
+
+def placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
+    """Returns a placeholder for each initializer of the graph whose data is streamed.
+
+    onnx_ir serializes the others itself: strings have no raw data, a TensorProtoTensor is a message already, and a
+    StoredWeight is a reference to a file.
+    """
+    kept = (ir.StringTensor, ir.serde.TensorProtoTensor, StoredWeight)
+    values = model.graph.initializers.values()
+    return {value: placeholder(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
+
+
+def _header(field: int, length: int) -> bytes:
+    """Returns the header of a length-delimited protobuf field: its number with wire type 2, and its length."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _varint(number: int) -> bytes:
+    """Returns the base-128 encoding of protobuf: seven bits a byte, the lowest first."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.TensorProtocol:
+    """Returns a tensor that serializes to the initializer's name, dtype, dims and location, without data.
+
+    When the file at ``location`` in ``folder`` exists, the tensor can be read.
+    """
+    tensor = value.const_value
+    shape = tensor.shape if tensor is not None else value.shape
+    dtype = tensor.dtype if tensor is not None else value.dtype
+    if shape is None or dtype is None or not isinstance(shape, ir.Shape) or not shape.is_static():
+        raise ArgumentError(
+            f"The initializer {value.name!r} has neither data nor a known shape and dtype; give it a const_value.",
+            id=MessageId.WEIGHT_WITHOUT_DATA,
+        )
+    length = None if tensor is None else tensor.nbytes
+    return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
+
+
+@no_collection()
+def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], contents: Contents) -> onnx.ModelProto:
+    """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data.
+
+    The model does not change meanwhile, so that other threads can save it or run it.
+    """
+    initializers = {value: twin_of(value) for value in model.graph.initializers.values()}
+    for value, stand_in in initializers.items():
+        stand_in.const_value = chosen.get(value, value.const_value)
+    in_bodies = {value: tensor for value, tensor in chosen.items() if value not in initializers}
+    with _replaced(in_bodies):
+        proto = ir.serde.serialize_model(view_of(model, list(initializers.values()), list(model.graph)))
+    names = {str(value.name) for value in weights(model)}
+    removed = set() if contents.initializers else names
+    if contents.as_inputs or removed:
+        _add_to_inputs(proto.graph, names)
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in removed]
+    if removed:
+        del proto.graph.initializer[:]
+        proto.graph.initializer.extend(kept)
+    drop_initializer_infos(proto.graph)
+    remove_metadata(proto, contents.metadata)
+    if model.meta.get(metadata.BARE_DECLARATIONS):
+        remove_metadata_of_declarations(proto.graph)
+    return proto
+
+
+def weights(model: ir.Model) -> list[ir.Value]:
+    """Returns the initializers that come from the state_dict of the exported module, in its order.
+
+    The others are constants. In a model of another source, all initializers count as weights.
+    """
+    values = list(model.graph.initializers.values())
+    if metadata.GRAPH_SIGNATURE not in model.graph.metadata_props:
+        return values
+    return [value for value in values if is_of_state_dict(value.const_value)]
+
+
+@contextmanager
+def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Replaces initializers of subgraphs temporarily; only models of other exporters have some."""
+    before = [(value, value.const_value) for value in chosen]
+    try:
+        for value, tensor in chosen.items():
+            value.const_value = tensor
+        yield
+    finally:
+        for value, original in before:
+            value.const_value = original
+
+
+def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str]) -> None:
+    """Makes initializers graph inputs, after the other inputs and in the order of the initializers.
+
+    Args:
+        graph: the graph.
+        names: the initializers.
+    """
+    known = {info.name: info for info in (*graph.value_info, *graph.input)}
+    added: dict[str, onnx.ValueInfoProto] = {}
+    for tensor in graph.initializer:
+        if tensor.name in names:
+            made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            added[tensor.name] = known.get(tensor.name, made)
+    inputs = [info for info in graph.input if info.name not in added]
+    others = [info for info in graph.value_info if info.name not in added]
+    del graph.input[:], graph.value_info[:]
+    graph.input.extend([*inputs, *added.values()])
+    graph.value_info.extend(others)
+
+
+def drop_initializer_infos(graph: onnx.GraphProto) -> None:
+    """Removes the initializers from ``value_info``; a tensor has its dtype and its shape itself.
+
+    Tools that replace an initializer by another one, such as a quantizer, leave its old shape in ``value_info``. The
+    metadata of an entry moves to the tensor.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    dropped = [place for place, info in enumerate(graph.value_info) if info.name in tensors]
+    for place in dropped:
+        info = graph.value_info[place]
+        tensors[info.name].metadata_props.extend(info.metadata_props)
+    for run in reversed(_runs(dropped)):  # not one by one, because each deletion moves all later entries
+        del graph.value_info[run]
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                drop_initializer_infos(subgraph)
+
+
+def _runs(places: Sequence[int]) -> list[slice]:
+    """Returns the runs of consecutive numbers in an increasing sequence."""
+    known = set(places)
+    starts = (place for place in places if place - 1 not in known)
+    stops = (place + 1 for place in places if place + 1 not in known)
+    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
+
+
+# Reading
+
+_NESTED = {
+    message.DESCRIPTOR.name: {
+        field.number: field.message_type.name
+        for field in message.DESCRIPTOR.fields
+        if field.message_type is not None and field.name != "metadata_props"
+    }
+    for message in (
+        onnx.ModelProto,
+        onnx.TrainingInfoProto,
+        onnx.FunctionProto,
+        onnx.GraphProto,
+        onnx.NodeProto,
+        onnx.AttributeProto,
+        onnx.SparseTensorProto,
+        onnx.TensorProto,
+    )
+}
+"""For each message that can contain tensors: the field number and the message of each nested field."""
+_READ_AT_ONCE_BYTES = 64 * 1024
+"""A shorter message is searched for the word "location" before its fields are visited."""
+
+
+def referenced_files(path: Path) -> set[str]:
+    """Returns the names of the external data files that the saved model at ``path`` reads, relative to its folder.
+
+    It visits the fields of the file and skips the weights, because onnx.load would read a whole model of 2 GB. A file
+    that is not a model, or is damaged, refers to the files that are named before the damage.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found: set[str] = set()
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        with suppress(ValueError, RecursionError):
+            _find_locations(file, "ModelProto", size, found)
+    return found
+
+
+def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> None:
+    """Adds the locations of the external tensors in a message, which begins at the file's position."""
+    while file.tell() < end:
+        key = _read_varint(file)
+        if key & 7 == 0:  # an integer
+            _read_varint(file)
+            continue
+        if key & 7 in (1, 5):  # 8 or 4 bytes
+            file.seek(8 if key & 7 == 1 else 4, 1)
+            continue
+        length = _read_varint(file)
+        start = file.tell()
+        if key & 7 != 2 or key < 8 or start + length > end:
+            raise ValueError("this is not a protobuf message")
+        nested = _NESTED[message].get(key >> 3)
+        if nested == "StringStringEntryProto":
+            found.update(_location(file.read(length)))
+        elif (
+            nested is not None
+            and nested in _NESTED
+            and (length > _READ_AT_ONCE_BYTES or b"location" in file.read(length))
+        ):
+            file.seek(start)
+            _find_locations(file, nested, start + length, found)
+        file.seek(start + length)
+
+
+def _location(entry: bytes) -> Iterator[str]:
+    """Yields the path in an entry of external_data if its key is "location"."""
+    file, fields = io.BytesIO(entry), dict[int, bytes]()
+    while file.tell() < len(entry):
+        field = _read_varint(file) >> 3
+        fields[field] = file.read(_read_varint(file))
+    if fields.get(1) == b"location":
+        yield posixpath.normpath(fields.get(2, b"").decode())
+
+
+def _read_varint(file: BinaryIO) -> int:
+    """Returns the integer at the file's position in the base-128 encoding of protobuf.
+
+    Raises:
+        ValueError: the file ends, or the integer is longer than 10 bytes.
+    """
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            break
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+    raise ValueError("this is not a protobuf message")
+
+
+# ---------------------------------------------------------------- text for people
+
+
+def graph_text(model: ir.Model) -> str:
+    """Returns the model in ONNX's textual syntax (Source: ONNX's Syntax document), without the values of weights."""
+    proto = serialized(model, placeholders(model), Contents())
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            del tensor.external_data[:]
+            tensor.external_data.add(key="location", value="not shown")
+    text: str = onnx.printer.to_text(proto)
+    return text
+
+
+def add_doc_strings(model: ir.Model) -> None:
+    """Gives each node the source lines that it comes from as doc_string, the innermost first: ``file(line): name``.
+
+    TorchScript's exporter wrote them in this form.
+    """
+    for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
+        lines = traced_lines(node.metadata_props.get(metadata.STACK_TRACE, ""))
+        if lines:
+            node.doc_string = "\n".join(f"{each.path}({each.line}): {each.function}" for each in reversed(lines))

@@ -1,0 +1,251 @@
+"""Fusion of products with quantized weights into ONNX Runtime's MatMulNBits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType
+
+from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.weights import computed
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.weights.stored_weights import transposed
+
+__all__ = ["FuseMatMulNBits"]
+
+_BITS = {DataType.INT4: 4, DataType.UINT4: 4, DataType.INT8: 8, DataType.UINT8: 8}
+_SIGNED = (DataType.INT4, DataType.INT8)
+_BLOCKS = (128, 64, 32, 16)
+"""The sizes of blocks for a weight whose columns have one scale each, the best first: fewer scales are fewer bytes."""
+
+
+class FuseMatMulNBits(Rewrite):
+    """MatMul(x, DequantizeLinear(w, scale, zero)) → com.microsoft.MatMulNBits(x, w, scale, zero) with w packed.
+
+    Gemm(x, DequantizeLinear(w, scale, zero), b) → MatMulNBits(x, w, scale, zero) + b, without factors.
+
+    Legal because the operator dequantizes blocks of the weight in the same way. The weight has 4 or 8 bits, with a
+    scale for each block of the rows, whose size is a power of 2 from 16 on, or for each column. No other node may read
+    the dequantized weight. Packing computes the weight's bytes when they are saved; nothing is dequantized. Products of
+    one x with weights of equal form, such as queries, keys and values, become one product and a Split of its columns,
+    because the operator prepares x once then.
+
+    Attributes:
+        accuracy_level: how exact the products are: 1 computes in float32; 4 rounds x to 8 bits, which is faster.
+    """
+
+    name = "fuse_matmul_nbits"
+    op_types = ("MatMul", "Gemm")
+
+    def __init__(self, accuracy_level: int = 1) -> None:
+        self.accuracy_level = accuracy_level
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses one product, together with those that read the same x."""
+        dequantize = single_use_producer(node.inputs[1], "DequantizeLinear")
+        if dequantize is None or editor.function is not None:
+            return False
+        is_gemm = node.op_type == "Gemm"
+        if is_gemm and not _is_plain(node):
+            return self.declines(node, "it multiplies by a factor, or transposes x")
+        weight = _match_weight(dequantize, is_transposed=is_gemm and bool(attribute(node, "transB", 0)))
+        if weight is None:
+            return self.declines(node, "the weight has no blocks of 4 or 8 bits along its rows, or is no constant")
+        if node.inputs[0] is None or node.inputs[0].dtype != weight.scale.dtype or weight.scale.dtype not in _FLOATS:
+            return self.declines(node, "the dtype is neither float32 nor float16")
+        if is_gemm:
+            self._replace_gemm(node, weight, dequantize, editor)
+            return True
+        products = _products_of_equal_form(node, weight)
+        if len(products) == 1:
+            self._replace(node, [weight], [dequantize], editor)
+        else:
+            self._join(products, editor)
+        return True
+
+    def _replace_gemm(self, node: ir.Node, weight: _Weight, dequantize: ir.Node, editor: Editor) -> None:
+        """Turns a Gemm into the product, and an Add of its bias."""
+        f = NodeBuilder(node, editor, node.outputs[0].dtype)
+        (result,) = f.emit("MatMul", [node.inputs[0], dequantize.outputs[0]], {})
+        product = result.producer()
+        if len(node.inputs) > 2 and node.inputs[2] is not None:
+            editor.replace(node, "Add", [result, node.inputs[2]], {})
+        else:
+            label = node.outputs[0].name
+            editor.replace_with_value(node, result)
+            result.name = label
+        if product is not None:
+            self._replace(product, [weight], [dequantize], editor)
+
+    def _replace(self, node: ir.Node, weights: Sequence[_Weight], absorbed: Sequence[ir.Node], editor: Editor) -> None:
+        """Turns a MatMul into the product with all columns of the weights."""
+        first = weights[0]
+        attributes = {
+            "K": first.rows,
+            "N": sum(each.columns for each in weights),
+            "bits": first.bits,
+            "block_size": first.block,
+            "accuracy_level": self.accuracy_level,
+        }
+        inputs = [node.inputs[0], *_packed_inputs(weights, editor)]
+        editor.replace(node, "MatMulNBits", inputs, attributes, absorbed, domain="com.microsoft")
+
+    def _join(self, products: Mapping[ir.Node, _Weight], editor: Editor) -> None:
+        """Replaces products of one x by one product, right behind x, and a Split."""
+        first, weights = next(iter(products)), list(products.values())
+        x = first.inputs[0]
+        f = NodeBuilder(first, editor, first.outputs[0].dtype, after=x)
+        (result,) = f.emit("MatMul", [x, first.inputs[1]], {})
+        parts = f.emit("Split", [result, [each.columns for each in weights]], {"axis": -1}, outputs=len(weights))
+        made = [node for node in (result.producer(), parts[0].producer()) if node is not None]
+        absorbed = [*products, *(producer_of(node.inputs[1], "DequantizeLinear") for node in products)]
+        for new in made:
+            for each in absorbed:
+                new.metadata_props.update(metadata.merged(new.metadata_props, each.metadata_props if each else {}))
+        for part, node in zip(parts, products, strict=True):
+            label = node.outputs[0].name
+            editor.replace_with_value(node, part)
+            part.name = label
+        self._replace(made[0], weights, [], editor)
+
+
+def _products_of_equal_form(node: ir.Node, weight: _Weight) -> dict[ir.Node, _Weight]:
+    """Returns the products with the node's x that one operator can compute: the node and others, in order."""
+    x = node.inputs[0]
+    if x is None or x.graph is not node.graph:
+        return {node: weight}
+    found = {}
+    for use in x.uses():
+        dequantize = single_use_producer(use.node.inputs[-1], "DequantizeLinear")
+        if use.node.op_type == "MatMul" and use.idx == 0 and use.node.graph is node.graph and dequantize is not None:
+            other = _match_weight(dequantize)
+            if other is not None and other.form == weight.form:
+                found[use.node] = other
+    return found
+
+
+_FLOATS = (DataType.FLOAT, DataType.FLOAT16)
+
+
+class _Weight(NamedTuple):
+    """A quantized weight (rows, columns), with scales and zeros for each block of a column, or for each column."""
+
+    data: ir.TensorProtocol
+    scale: ir.TensorProtocol
+    zero: ir.TensorProtocol | None
+    rows: int
+    columns: int
+    block: int
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of an element."""
+        return _BITS[self.data.dtype]
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What must be equal in weights whose columns one operator takes."""
+        return self.rows, self.block, self.bits, self.scale.dtype, self.zero is None
+
+    def packed(self) -> list[ir.TensorProtocol]:
+        """Returns the inputs of the operator: the weight, its scales and its zeros. The first axis is the columns."""
+        blocks = self.rows // self.block
+        offset = 2 ** (self.bits - 1) if self.data.dtype in _SIGNED else 0
+        shape = (self.columns, blocks, self.block * self.bits // 8)
+        weight = functools.partial(_packed_weight, shape, self.bits, offset)
+        found = [
+            computed(weight, self.data, dtype=DataType.UINT8, shape=shape),
+            computed(
+                functools.partial(_by_column, blocks, self.columns),
+                self.scale,
+                dtype=self.scale.dtype,
+                shape=(self.columns, blocks),
+            ),
+        ]
+        if self.zero is not None:
+            sizes = (self.columns, -(-blocks * self.bits // 8))
+            zeros = functools.partial(_packed_zeros, blocks, self.columns, self.bits, offset)
+            found.append(computed(zeros, self.zero, dtype=DataType.UINT8, shape=sizes))
+        return found
+
+
+def _packed_inputs(weights: Sequence[_Weight], editor: Editor) -> list[ir.Value]:
+    """Adds the packed columns of the weights to the graph: the weights, their scales and their zeros."""
+    name = f"{weights[0].data.name}{'_joined' if len(weights) > 1 else ''}"
+    found = []
+    for kind, parts in zip(
+        ("nbits", "scales", "zeros"), zip(*(each.packed() for each in weights), strict=True), strict=False
+    ):
+        sizes = sum(each.shape[0] for each in parts), *parts[0].shape.numpy()[1:]
+        tensor = (
+            parts[0]
+            if len(parts) == 1
+            else computed(lambda *each: torch.cat(each), *parts, dtype=parts[0].dtype, shape=sizes)
+        )
+        found.append(editor.initializer(tensor, f"{name}_{kind}"))
+    return found
+
+
+def _is_plain(gemm: ir.Node) -> bool:
+    return not attribute(gemm, "transA", 0) and attribute(gemm, "alpha", 1.0) == attribute(gemm, "beta", 1.0) == 1.0
+
+
+def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weight | None:
+    """Returns the weight of a DequantizeLinear, or its transpose, if the operator has the layout."""
+    data, scale, *zeros = map(initializer_tensor, dequantize.inputs)
+    sizes = dims(dequantize.inputs[0])
+    if is_transposed and sizes is not None and len(sizes) == 2:
+        data, scale, *zeros = (None if each is None else _transposed(each) for each in (data, scale, *zeros))
+        sizes = sizes[::-1]
+    if data is None or scale is None or data.dtype not in _BITS or sizes is None or len(sizes) != 2:
+        return None
+    has_zero = len(dequantize.inputs) > 2 and dequantize.inputs[2] is not None
+    zero = zeros[0] if has_zero else None
+    rows, columns = sizes
+    if not isinstance(rows, int) or not isinstance(columns, int) or (has_zero and zero is None):
+        return None
+    if zero is None and data.dtype not in _SIGNED:  # without an input, the operator's zero is the middle of the range
+        return None
+    block, axis = attribute(dequantize, "block_size", 0), (attribute(dequantize, "axis", 1) + is_transposed) % 2
+    if block:
+        fits = axis == 0 and block >= 16 and block & (block - 1) == 0 and rows % block == 0
+        return _Weight(data, scale, zero, rows, columns, block) if fits else None
+    block = next((size for size in _BLOCKS if rows % size == 0), 0)
+    if not block or tuple(scale.shape.numpy()) not in ((), (columns,)) or (axis == 0 and len(scale.shape)):
+        return None
+    return _Weight(data, scale, zero, rows, columns, block)
+
+
+def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Returns the transposed view of a matrix; a scale for each column or for all stays as it is."""
+    return transposed(tensor, [1, 0]) if len(tensor.shape) == 2 else tensor
+
+
+def _by_column(blocks: int, columns: int, values: torch.Tensor) -> torch.Tensor:
+    """Returns values for each block, (blocks, columns), or for each column, as (columns, blocks)."""
+    return values.expand(blocks, columns).t().contiguous()
+
+
+def _packed_weight(shape: tuple[int, int, int], bits: int, offset: int, weight: torch.Tensor) -> torch.Tensor:
+    """Packs a weight (rows, columns) along its rows: (columns, blocks, bytes)."""
+    found = weight.t().to(torch.int16).add_(offset).to(torch.uint8).contiguous()
+    return _packed(found, bits).reshape(shape)
+
+
+def _packed_zeros(blocks: int, columns: int, bits: int, offset: int, zeros: torch.Tensor) -> torch.Tensor:
+    found = _by_column(blocks, columns, zeros).to(torch.int16).add_(offset).to(torch.uint8)
+    if bits == 4 and blocks % 2:
+        found = torch.nn.functional.pad(found, (0, 1))
+    return _packed(found, bits)
+
+
+def _packed(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Packs the last axis: with 4 bits, the first of two elements becomes the lower half of a byte."""
+    return values if bits == 8 else values[..., ::2] | (values[..., 1::2] << 4)

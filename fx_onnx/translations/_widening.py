@@ -1,0 +1,63 @@
+"""Widens operands to a dtype that an ONNX operator admits, where ONNX lacks the dtype that torch uses."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.onnx_model.schemas import operator_schema
+from fx_onnx.translation.emitter import Emitter
+
+
+def is_float(self: torch.Tensor) -> bool:
+    """Returns whether a tensor has floats, real ones, which ONNX's operators on NaN and infinity admit."""
+    return self.is_floating_point()
+
+
+def admitted_dtypes(op: Emitter, op_type: str) -> frozenset[DataType] | None:
+    """Returns the dtypes that an ONNX operator's first input admits, or None if its type is not a type variable."""
+    schema = operator_schema(op_type, op.opset)
+    return schema.types.get(schema.inputs[0].type) if schema is not None else None
+
+
+def widened(op: Emitter, op_type: str, value: Value) -> Value:
+    """Returns the value in its own dtype if the operator's first input admits it, else in the nearest wider dtype.
+
+    Raises:
+        NotImplementedError: the operator admits no wider dtype.
+    """
+    types, dtype = admitted_dtypes(op, op_type), value.dtype
+    if types is None or dtype is None or dtype in types:
+        return value
+    if dtypes.is_float(dtype):
+        wider: tuple[DataType, ...] = (DataType.FLOAT, DataType.DOUBLE)
+    elif dtype.bitwidth >= 32:  # FLOAT cannot represent all 32-bit integers
+        wider = (DataType.INT64, DataType.DOUBLE)
+    else:
+        wider = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
+    for candidate in wider:
+        if candidate in types:
+            return op.cast(value, candidate)
+    raise NotImplementedError(f"ONNX {op_type} takes neither {dtype.name} nor a wider dtype.")
+
+
+def emit_widened(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
+    """Emits one node in the nearest dtype that the operator admits, and casts the result back to the operands' dtype.
+
+    A result of another dtype than the operands, such as BOOL, is not cast.
+    """
+    dtype, wide = operands[0].dtype, [widened(op, op_type, operand) for operand in operands]
+    result: Value = op.emit(op_type, *wide, **attributes)
+    return result if dtype is None or result.dtype != wide[0].dtype else op.cast(result, dtype)
+
+
+def one_node(op_type: str, attributes: Mapping[str, float]) -> Callable[[Emitter, Value], Value]:
+    """Returns a translation of an operator of one tensor, which emits one node by ``emit_widened``."""
+
+    def aten_one_node(op: Emitter, self: Value) -> Value:
+        """Emits one ONNX node."""
+        return emit_widened(op, op_type, self, **attributes)
+
+    return aten_one_node

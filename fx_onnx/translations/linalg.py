@@ -1,0 +1,101 @@
+"""Matrix products."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.onnx_model import dtypes
+from fx_onnx.registry.translation_table import translates
+from fx_onnx.sizes import symbolic_sizes
+from fx_onnx.sizes.symbolic_sizes import Size
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translations._widening import widened
+
+
+@translates(aten.linear.default)
+def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """Emits Gemm for two matrices, else MatMul and Add: input @ weightᵀ + bias."""
+    if op.rank(input) == 2 and op.rank(weight) == 2 and dtypes.is_float(op.out_dtype):
+        return op.Gemm(input, weight, bias, transB=1)
+    product = aten_matmul(op, input, op.transpose(weight, [1, 0]) if op.rank(weight) == 2 else weight)
+    return product if bias is None else op.Add(product, bias)
+
+
+@translates(aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
+def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
+    """Emits MatMul; 1-d operands are a row and a column, as in NumPy."""
+    inner = op.sizes(self)[-1]
+    if isinstance(inner, int) and inner == 0:  # the sums are empty, for which ONNX Runtime returns uninitialized memory
+        return op.expand(op.constant(0, op.out_dtype), op.out_sizes)
+    product: Value = op.MatMul(widened(op, "MatMul", self), widened(op, "MatMul", other))
+    return op.cast(product, op.out_dtype)
+
+
+def _is_gemm(self: torch.Tensor, mat1: torch.Tensor, beta: float = 1, alpha: float = 1) -> bool:
+    """Returns whether Gemm can express the call.
+
+    Its factors alpha and beta are float32, so products of integers are excluded, and so are factors of float64 products
+    that float32 cannot represent. ONNX Runtime ignores beta if the inner size is 0.
+    """
+    inner = symbolic_sizes.static(mat1.shape[1])
+    if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
+        return False
+    factors = (float(alpha), float(beta))
+    return self.dtype != torch.float64 or all(float(torch.tensor(f, dtype=torch.float32)) == f for f in factors)
+
+
+@translates(aten.addmm.default, supports=_is_gemm)
+def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+    """Emits Gemm: beta * self + alpha * mat1 @ mat2; if beta is 0, self is left out, because torch ignores its NaN."""
+    factors: dict[str, Any] = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}
+    if beta == 0:
+        return op.Gemm(mat1, mat2, **{**factors, "beta": None})
+    return op.Gemm(mat1, mat2, self, **factors)
+
+
+# The dtypes that ONNX Einsum admits and in which torch sums. torch sums narrower integers in int64 in some cases.
+_EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
+
+
+def _is_einsum(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
+    """Returns whether ONNX Einsum can express the call.
+
+    It does not broadcast a label, does not broadcast ellipses of different ranks, does not admit every dtype, and does
+    not promote dtypes.
+    """
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        return False
+    sizes: dict[str, Size] = {}
+    ranks: set[int] = set()
+    for labels, tensor in zip(equation.replace(" ", "").partition("->")[0].split(","), tensors, strict=True):
+        if tensor.dtype not in _EINSUM_DTYPES:
+            return False
+        before, ellipsis, after = labels.partition("...")
+        if ellipsis:
+            ranks.add(tensor.dim() - len(before) - len(after))
+        rear = tuple(tensor.shape)[tensor.dim() - len(after) :] if after else ()
+        for label, size in (*zip(before, tensor.shape, strict=False), *zip(after, rear, strict=True)):
+            if not symbolic_sizes.same_size(sizes.setdefault(label, size), size):
+                return False
+    return len(ranks) < 2
+
+
+@translates(aten.einsum.default, supports=_is_einsum)
+def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
+    """Emits Einsum with an explicit output."""
+    return op.Einsum(*tensors, equation=_with_explicit_output(equation.replace(" ", "")))
+
+
+def _with_explicit_output(equation: str) -> str:
+    """Returns the equation with its output.
+
+    An implicit output has the broadcast axes, then the labels that occur once, in alphabetical order, capitals first.
+    """
+    if "->" in equation:
+        return equation
+    labels = equation.replace("...", "").replace(",", "")
+    once = "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+    return f"{equation}->{'...' if '...' in equation else ''}{once}"

@@ -1,0 +1,71 @@
+"""Tests of the config of Whisper for onnxruntime-genai, whose names are those of the exported files."""
+
+from __future__ import annotations
+
+import json
+import wave
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="transformers is in the extra 'test'", exc_type=ImportError)
+
+import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from fx_onnx.applications.export_pretrained import export_pretrained
+from fx_onnx.applications.genai.speech_config import write_speech_config
+from fx_onnx.messages.errors import ArgumentError
+
+_SIZES = {
+    f"{part}_{name}": 1 if name == "layers" else 2
+    for part in ("encoder", "decoder")
+    for name in ("layers", "attention_heads")
+}
+
+
+def test_the_config_names_the_inputs_and_outputs_of_the_files(tmp_path: Path) -> None:
+    config = transformers.WhisperConfig(
+        **_SIZES, d_model=16, encoder_ffn_dim=16, decoder_ffn_dim=16, vocab_size=50, num_mel_bins=8,
+        max_source_positions=50, max_target_positions=32, bos_token_id=1, eos_token_id=2, pad_token_id=2,
+        decoder_start_token_id=1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "source")
+    transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(tmp_path / "source")
+    export_pretrained(tmp_path / "source", tmp_path / "out", layout="genai")
+    found = json.loads((tmp_path / "out" / "genai_config.json").read_text())
+    assert found["model"]["type"] == "whisper" and found["model"]["eos_token_id"] == 2
+    for name in ("encoder", "decoder"):
+        part = found["model"][name]
+        session = onnxruntime.InferenceSession(tmp_path / "out" / part["filename"])
+        for kind, values in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            assert {each.replace("%d", "0") for each in part[kind].values()} == {each.name for each in values}
+    _compare_features(tmp_path / "out")
+
+
+def _compare_features(folder: Path) -> None:
+    """The client's features are those of transformers, apart from two frames at each end of the sound."""
+    operations = json.loads((folder / "audio_processor_config.json").read_text())["feature_extraction"]["sequence"]
+    assert [each["operation"]["type"] for each in operations] == ["AudioDecoder", "STFTNorm", "LogMelSpectrum"]
+    genai = pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
+    tokens = {letter: number for number, letter in enumerate([*bytes_to_unicode().values(), "<|endoftext|>"])}
+    transformers.WhisperTokenizerFast(vocab=tokens, merges=[], unk_token="<|endoftext|>").save_pretrained(folder)
+    sound = np.random.default_rng(0).normal(0, 3000, 8000).astype("<i2")
+    with wave.open(str(folder / "sound.wav"), "wb") as file:
+        file.setparams((1, 2, 16000, 0, "NONE", ""))
+        file.writeframes(sound.tobytes())
+    processor = genai.Model(str(folder)).create_multimodal_processor()
+    found = processor(["a"], audios=genai.Audios.open(str(folder / "sound.wav")))["audio_features"].as_numpy()
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(folder)
+    want = extractor(sound / np.float32(32768), sampling_rate=16000, return_tensors="np").input_features
+    np.testing.assert_allclose(found[..., 2:50], want[..., 2:50], atol=1e-3)
+    np.testing.assert_allclose(found[..., 52:], want[..., 52:], atol=1e-3)
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"runs no t5: .* it runs Whisper; choose another layout"):
+        write_speech_config(tmp_path, config={"model_type": "t5"}, generation_config=None)

@@ -1,0 +1,207 @@
+"""Tests of the folders for applications: names, numbers, refusals, and the old folder after a failure."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import transformers
+from transformers import BertConfig, LlamaConfig, ViTConfig
+
+import fx_onnx
+from fx_onnx.applications.export_pretrained import _verified, export_pretrained
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
+from tests.models.decoders import decoder
+
+_SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+_CASES = {
+    "AutoModelForSequenceClassification": (BertConfig(**_SMALL, vocab_size=50), ["logits"]),
+    "AutoModelForQuestionAnswering": (BertConfig(**_SMALL, vocab_size=50), ["start_logits", "end_logits"]),
+    "AutoModelForImageClassification": (ViTConfig(**_SMALL, image_size=8, patch_size=4), ["logits"]),
+    "AutoModelForCausalLM": (
+        LlamaConfig(**_SMALL, vocab_size=50, num_key_value_heads=1),
+        ["logits", "present.0.key", "present.0.value"],
+    ),
+}
+
+
+def _source(auto: str, folder: Path) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model: torch.nn.Module = getattr(transformers, auto).from_config(_CASES[auto][0]).eval()
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    return model
+
+
+@pytest.mark.parametrize("auto", _CASES)
+def test_a_task_is_one_file_with_the_names_of_its_client(auto: str, tmp_path: Path) -> None:
+    model = _source(auto, tmp_path / "source")
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "out")
+    assert file.name == "model.onnx" and file.difference is not None and file.difference < 1e-4
+    session = onnxruntime.InferenceSession(tmp_path / "out" / file.name)
+    assert [each.name for each in session.get_outputs()] == _CASES[auto][1]
+    if auto == "AutoModelForCausalLM":
+        _assert_continues_from_an_empty_past(session, model)
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"config.json", "tokenizer.json", "model.onnx"}
+    assert not any(path.suffix == ".safetensors" for path in (tmp_path / "out").iterdir())
+
+
+def test_only_an_export_is_replaced(tmp_path: Path) -> None:
+    for folder in ("own", "other"):
+        (tmp_path / folder).mkdir()
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1)).save(tmp_path / "own" / "model.onnx")
+    (tmp_path / "other" / "model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch")
+    for folder, text in (("own", "nowhere"), ("other", "is no export of fx_onnx, so it is not replaced")):
+        with pytest.raises(ArgumentError, match=text):
+            export_pretrained(tmp_path / "nowhere", tmp_path / folder)
+
+
+def test_layouts_of_decoders(tmp_path: Path) -> None:
+    """transformers.js takes several precisions, with its names of files and dims; genai has a config."""
+    pytest.importorskip("torchao")
+    _source("AutoModelForCausalLM", tmp_path / "source")
+    files = export_pretrained(
+        tmp_path / "source", tmp_path / "js", layout="transformers.js", precision=("fp16", "q4"), verify=False
+    )
+    assert [file.name for file in files] == ["onnx/model_fp16.onnx", "onnx/model_q4.onnx"]
+    assert all(0 < file.distance < 0.1 for file in files) and files[1].kept
+    for file in files:
+        given = onnxruntime.InferenceSession(tmp_path / "js" / file.name).get_inputs()
+        assert {value.shape[0] for value in given} == {"batch_size"}
+        assert {value.type for value in given if value.name.startswith("past")} == {"tensor(float)"}
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "genai", layout="genai", verify=False)
+    assert file.size > 1000 and (tmp_path / "genai" / "genai_config.json").is_file()
+    with pytest.raises(ArgumentError, match=r"decides where these weights are; leave out external_data=True"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", layout="transformers.js", external_data=True)
+    with pytest.raises(ArgumentError, match="one precision, not 2; write one folder for each"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision=["fp32", "q4"])
+    with pytest.raises(ArgumentError, match="q4 needs opset 21 or above, not 18; leave out the opset"):
+        export_pretrained(tmp_path / "source", tmp_path / "o", precision="q4", opset_version=18)
+
+
+def _reader_of_images() -> Any:
+    text = LlamaConfig(**_SMALL, vocab_size=320, eos_token_id=2)
+    vision = transformers.CLIPVisionConfig(**_SMALL, image_size=8, patch_size=4)
+    config = transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=300)
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize("build", [partial(decoder, "mamba2", layers=1), _reader_of_images])
+def test_genai_takes_states_and_the_decoders_of_readers_of_images(build: Any, tmp_path: Path) -> None:
+    with pytest.warns(OnnxExporterWarning, match=r"has no tokenizer\.json|must have the same length"):
+        (file,) = export_pretrained(build(), tmp_path / "out", layout="genai")
+    assert file.difference is not None and file.difference < 1e-4
+    found = json.loads((tmp_path / "out" / "genai_config.json").read_text())["model"]["decoder"]
+    names = {value.name for value in onnxruntime.InferenceSession(tmp_path / "out" / file.name).get_inputs()}
+    past = [template % 0 for name, template in found["inputs"].items() if name.startswith("past")]
+    assert "input_ids" in names and len(past) == 2 and names > {*past}
+
+
+def _assert_continues_from_an_empty_past(session: onnxruntime.InferenceSession, model: torch.nn.Module) -> None:
+    ids = np.arange(1, 6, dtype=np.int64)[None]
+    empty = np.zeros((1, 1, 0, 8), np.float32)
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(5)[None]}
+    found = session.run(["logits"], {**given, "past_key_values.0.key": empty, "past_key_values.0.value": empty})[0]
+    with torch.no_grad():
+        assert np.allclose(found, model(torch.from_numpy(ids)).logits.numpy(), atol=1e-5)
+
+
+def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    _source("AutoModelForSequenceClassification", source)
+    out.mkdir()
+    (out / "model.onnx").write_text("old fx_onnx")
+    wrong = {"task": "text-classificaton", "layout": "optimun", "precision": "fp17"}
+    for name, value in wrong.items():
+        with pytest.raises(ArgumentError, match=f"The {name} '{value}' is not one of"):
+            export_pretrained(source, out, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"no modules\.json"):
+        export_pretrained(source, out, layout="sentence-transformers")
+    with pytest.raises(
+        ArgumentError, match="No part of the model takes the input 'pixels'; its inputs are input_ids, "
+    ):
+        export_pretrained(source, out, inputs={"pixels": torch.ones(2, 3)})
+    with pytest.raises(ArgumentError, match="has the source in it"):
+        export_pretrained(source, source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": ["Unknown"]}))
+    with pytest.raises(ArgumentError, match="No task builds the architecture Unknown"):
+        export_pretrained(source, out)
+    assert (out / "model.onnx").read_text() == "old fx_onnx"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"precision": None}, "A name in precision must be a string that is not empty, not None"),
+        ({"precision": 16}, "precision must be a sequence of names, not 16"),
+        ({"layout": ["optimum"]}, r"The layout \['optimum'\] is not one of"),
+        ({"task": ["fill-mask"]}, r"The task \['fill-mask'\] is not one of"),
+        ({"inputs": torch.ones(1)}, "inputs must be a dict of tensors by the names of parameters, not a Tensor"),
+        ({"inputs": {"input_ids": [[1]]}}, r"The input 'input_ids' must be a tensor, not \[\[1\]\]"),
+        ({"adapters": "lora"}, "adapters must be a dict of folders by the names of adapters, not 'lora'"),
+        ({"processor": "folder"}, "processor must be a tokenizer or processor of transformers, not 'folder'"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(options: Any, text: str, tmp_path: Path) -> None:
+    model = transformers.BertModel(_CASES["AutoModelForQuestionAnswering"][0])
+    with pytest.raises(ArgumentError, match=text):
+        export_pretrained(model, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_is_a_path_or_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="source, if it is no model and no pipeline, must be a path, not a Linear"):
+        export_pretrained(torch.nn.Linear(2, 2), tmp_path / "out")
+
+
+def test_weights_of_16_bits_become_float32(tmp_path: Path) -> None:
+    """A folder is read in the dtype that it has, and a model of the caller stays as it is."""
+    model = transformers.BertModel(_CASES["AutoModelForQuestionAnswering"][0]).bfloat16()
+    model.save_pretrained(tmp_path / "source")
+    for source in (model, tmp_path / "source"):
+        (file,) = export_pretrained(source, tmp_path / "out", task="feature-extraction")
+        (output,) = onnxruntime.InferenceSession(tmp_path / "out" / file.name).get_outputs()
+        assert output.type == "tensor(float)" and model.dtype == torch.bfloat16
+
+
+def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    _source("AutoModelForSequenceClassification", tmp_path / "source")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.onnx").write_text("old fx_onnx")
+    monkeypatch.setattr(fx_onnx.ONNXProgram, "save", full)
+    with pytest.raises(ArgumentError, match="No space left"):
+        export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
+    assert (tmp_path / "out" / "model.onnx").read_text() == "old fx_onnx"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_model_without_a_layer_for_the_precision_is_refused(tmp_path: Path) -> None:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1])
+    model = transformers.ResNetForImageClassification(config)
+    with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
+        export_pretrained(model, tmp_path / "out", precision="q4")
+
+
+class Noise(torch.nn.Module):
+    """Adds random numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Keeps the shape."""
+        return x + torch.rand_like(x)
+
+
+def test_random_results_are_not_compared() -> None:
+    program = fx_onnx.export(Noise().eval(), (torch.ones(9),))
+    with pytest.warns(OnnxExporterWarning, match="noise draws random numbers, so its results were not compared with"):
+        assert _verified(program, "noise", None) is None

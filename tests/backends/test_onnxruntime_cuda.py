@@ -1,0 +1,64 @@
+"""The target onnxruntime-cuda, which is compared with the table of the provider's kernels and their known defects."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.backends.exporting import exported, operators
+from tests.compare import assert_close
+
+
+def test_integer_argmax_has_a_kernel_as_topk() -> None:
+    x = torch.tensor([[3, 7, 7, -1]])
+    program = exported(lambda x: x.argmax(1), x, target="onnxruntime-cuda")
+    assert program.supports("onnxruntime-cuda")
+    assert operators(program) == ["TopK", "Squeeze"]
+    assert_close(program(x), x.argmax(1))
+    assert not exported(lambda x: x.argmax(1), x).supports("onnxruntime-cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_with_a_kernel_get_no_casts(dtype: torch.dtype) -> None:
+    """The CPU provider computes neither the product of bfloat16 nor the convolution of float64."""
+    weight = torch.ones(2, 3, 1, dtype=dtype)
+    x = torch.ones(1, 3, 4, dtype=dtype)
+    function = lambda x: torch.conv1d(x, weight.to(dtype)).relu() @ x.mT  # noqa: E731
+    program = exported(function, x, target="onnxruntime-cuda", opset_version=22)
+    assert program.supports("onnxruntime-cuda")
+    assert operators(program) == ["Conv", "Relu", "Transpose", "MatMul"]
+
+
+def test_a_node_of_the_cpu_provider_gets_casts_for_it() -> None:
+    """No provider has GridSample of bfloat16; Unique of rows runs in the CPU provider only, which has none either."""
+    x = torch.tensor([[3, 0], [7, 3], [3, 0]], dtype=torch.bfloat16)
+    program = exported(lambda x: x.unique(dim=0), x, target="onnxruntime-cuda")
+    assert [each.operator for each in program.supports("onnxruntime-cuda").missing] == ["Unique"]
+    assert_close(program(x), x.unique(dim=0))
+
+
+def test_unique_of_a_vector_has_kernels() -> None:
+    x = torch.tensor([3, 0, 7, 3])
+    program = exported(lambda x: x.unique(return_inverse=True, return_counts=True), x, target="onnxruntime-cuda")
+    assert program.supports("onnxruntime-cuda") and program.supports("tensorrt")
+    assert_close(program(x), x.unique(return_inverse=True, return_counts=True))
+
+
+@pytest.mark.parametrize(
+    ("function", "missing", "expected"),
+    [
+        (lambda x: x.index_add(0, torch.tensor([0, 2, 0]), x), "ScatterND", "ScatterElements"),
+        (lambda x: x.pow(x), "Pow", "Mul"),
+        (lambda x: x.amax(1), "ReduceMax", "ReduceMax"),
+    ],
+)
+def test_known_defects_are_replaced_or_reported(
+    function: Callable[[torch.Tensor], torch.Tensor], missing: str, expected: str
+) -> None:
+    """Whatever the table lists: the kernels of these operators fail or are wrong for int64."""
+    x = torch.tensor([[3, 1], [0, 5], [2, -1]])
+    assert [each.operator for each in exported(function, x).supports("onnxruntime-cuda").missing] == [missing]
+    program = exported(function, x, target="onnxruntime-cuda")
+    assert expected in operators(program)
+    assert bool(program.supports("onnxruntime-cuda")) == (expected != missing)
+    assert_close(program(x), function(x))

@@ -1,0 +1,107 @@
+"""Tests of the private names of guards: each exists in this torch, and a missing one has the documented effect."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from functools import partial
+from types import SimpleNamespace
+
+import sympy
+import torch
+from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fx_onnx.torch_internals import guard_private
+from fx_onnx.torch_internals.torch_private import FakeTensorMode
+
+
+class Even(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] % 2 == 0 else x
+
+
+def test_facts_of_guards() -> None:
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    (symbol,) = guard_private.symbols_of_sources(shape_env).values()
+    assert list(guard_private.symbols_of_sources(shape_env)) == ["L['x'].size()[0]"]
+    assert guard_private.names_of_sources(shape_env) == guard_private.names_of_sources(None) == {}
+    (guard,) = [guard for guard in shape_env.guards if str(symbol) in str(guard.expr) and "Mod" in str(guard.expr)]
+    location = guard_private.guard_location(guard)
+    assert location is not None
+    assert location.name == "forward"
+    assert guard_private.guard_origin(guard) == guard_private.GuardOrigin()
+    origin = guard_private.GuardOrigin(traceback.FrameSummary("model.py", 3, "forward"), raises=True)
+    guard_private.mark_origin(guard.sloc, origin)
+    assert guard_private.guard_origin(guard) is origin
+
+
+def test_a_forgotten_guard_is_added_again() -> None:
+    """torch's caches, its axioms and the range of the symbol know nothing of it."""
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    value = next(iter(program.graph.nodes)).meta["val"]
+    shape_env, size = value.fake_mode.shape_env, value.shape[0]
+    for condition in (lambda: size % 2 == 0, lambda: size > 3):
+        assert bool(condition())
+        expressions = [guard.expr for guard in shape_env.guards]
+        guard_private.forget_guard(shape_env, expressions[-1])
+        assert list(guard_private.disproved_guards(shape_env)) == []
+        assert [guard.expr for guard in shape_env.guards] == expressions[:-1]
+        assert bool(condition())
+        assert [guard.expr for guard in shape_env.guards] == expressions
+
+
+def test_the_module_of_a_program_checks_given_conditions() -> None:
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    (symbol,) = guard_private.symbols_of_sources(shape_env).values()
+    guard_private.check_conditions(program, shape_env, [sympy.Or(symbol > 6, sympy.Eq(symbol, 3))], {symbol: (0, 9)})
+    accepted = []
+    for rows in range(11):
+        with contextlib.suppress(AssertionError):
+            program.module()(torch.zeros(rows, 3))
+            accepted.append(rows)
+    assert accepted == [3, 7, 8, 9]
+
+
+def test_the_function_that_asks_for_a_layout_exists() -> None:
+    """A fake convolution asks for the number of elements of its input, which here depends on a dynamic size."""
+    asking = list[bool]()
+
+    class Asked(ShapeEnv):
+        def evaluate_sym_node(self, *args: object, **kwargs: object) -> object:
+            asking.append(guard_private.asks_for_layout(sys._getframe(1)))
+            return super().evaluate_sym_node(*args, **kwargs)
+
+    mode = FakeTensorMode(shape_env=Asked())
+    x = mode.from_tensor(torch.ones(1, 8, 6))
+    with mode:
+        torch.nn.functional.conv1d(x, torch.ones(1, 8, 1))
+    assert True in asking
+    assert not guard_private.asks_for_layout(sys._getframe())
+
+
+def test_sizes_that_decide() -> None:
+    """u0 + n == 1 is false for n >= 2; the answer to u0 == n depends on the data."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    rows, data = mode.from_tensor(torch.ones(5)).shape[0], mode.shape_env.create_unbacked_symint()
+    torch._check(data >= 0)
+    symbol, other = rows.node.expr, data.node.expr
+    decide = partial(guard_private.sizes_that_decide, mode.shape_env)
+    assert decide(sympy.Eq(other + symbol, 0)) == (sympy.false, [sympy.Ge(symbol, 1)])
+    assert decide(sympy.Eq(other + symbol, 1)) == (sympy.false, [sympy.Ge(symbol, 2)])
+    assert decide(sympy.Eq(other, symbol)) == (None, ())
+    assert guard_private.sizes_that_decide(SimpleNamespace(), sympy.Eq(other, symbol)) == (None, ())
+    assert [guard_private.example_size(each) for each in (rows, data, 3)] == [5, 1, 3]
+
+
+def test_no_frames_are_traced_outside_of_strict_mode() -> None:
+    assert list(guard_private.traced_frames()) == []
+
+
+def test_facts_of_guards_without_the_attributes() -> None:
+    assert guard_private.symbols_of_sources(SimpleNamespace()) == {}
+    assert guard_private.guard_location(SimpleNamespace()) is None
+    assert guard_private.guard_origin(SimpleNamespace()) == guard_private.GuardOrigin()
