@@ -23,10 +23,12 @@ from fx_onnx.messages.errors import (
     UnsupportedOperatorError,
     VerificationError,
 )
+from fx_onnx.registry.rooms import TABLE, find
 
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver
 
+    from fx_onnx import verification as verification
     from fx_onnx.applications.export_pretrained import export_pretrained
     from fx_onnx.applications.text_generation import text_generation_arguments
     from fx_onnx.capture.export_flag import is_in_onnx_export
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
     from fx_onnx.compat import symbolic_helper as symbolic_helper
     from fx_onnx.compat import utils as utils
-    from fx_onnx.compat import verification as verification
     from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
     from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
     from fx_onnx.compat.log import disable_log as disable_log
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
-    from fx_onnx.verification.verify import Difference, Verification, verify
+    from fx_onnx.verification.tensor_comparison import Difference
+    from fx_onnx.verification.verification_result import Verification
+    from fx_onnx.verification.verify import verify
 
     __version__: str
 
@@ -82,57 +85,28 @@ if not (Path(__file__).parent / "decompositions").is_dir():
     # A checkout that is on sys.path, such as the working folder of a script: decompositions/ is beside the package.
     __path__.append(str(Path(__file__).parents[1]))
 
-_LAZY = {
-    "Difference": "fx_onnx.verification.verify",
-    "ONNXProgram": "fx_onnx.program.onnx_program",
-    "Verification": "fx_onnx.verification.verify",
-    "export": "fx_onnx.export",
-    "export_pretrained": "fx_onnx.applications.export_pretrained",
-    "is_in_onnx_export": "fx_onnx.capture.export_flag",
-    "optimize": "fx_onnx.passes.optimize",
-    "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx",
-    "rule": "fx_onnx.passes.rules",
-    "text_generation_arguments": "fx_onnx.applications.text_generation",
-    "verify": "fx_onnx.verification.verify",
-}
-"""The module that defines each public name that is imported on first use."""
+_NAMES = TABLE["fx_onnx"]
+"""The names that are imported on first use, and where they are defined."""
 
-_OLD_API = {
-    "ExportableModule": "fx_onnx.compat.exportable_module",
-    "InputObserver": "torch.onnx",
-    "JitScalarType": "fx_onnx.compat.jit_scalar_type",
-    "OperatorExportTypes": "fx_onnx.capture.export_modes",
-    "TrainingMode": "fx_onnx.capture.export_modes",
-    "disable_log": "fx_onnx.compat.log",
-    "enable_log": "fx_onnx.compat.log",
-    "export_to_pretty_string": "fx_onnx.compat.utils",
-    "is_onnx_log_enabled": "fx_onnx.compat.log",
-    "register_custom_op_symbolic": "fx_onnx.compat.utils",
-    "select_model_mode_for_export": "fx_onnx.compat.utils",
-    "unconvertible_ops": "fx_onnx.compat.utils",
-    "unregister_custom_op_symbolic": "fx_onnx.compat.utils",
-}
-"""The same for the names of torch.onnx's older interface."""
-
-_OLD_MODULES = ("symbolic_helper", "utils", "verification")
-"""The modules of torch.onnx's older interface. They are in fx_onnx/compat/."""
+_MODULES = ("symbolic_helper", "utils")
+"""The modules of torch.onnx's older interface, which are in fx_onnx/compat/."""
 
 
 def _module_on_first_use(name: str) -> ModuleType:
-    """Returns a module that takes its attributes from ``fx_onnx.compat``, which the first attribute imports."""
+    """Returns a module that takes its attributes from the one in the table, which the first attribute imports."""
 
     def attribute(attribute: str) -> Any:
         if attribute.startswith("__") and attribute != "__all__":  # ``inspect`` asks every module for its ``__file__``
             raise AttributeError(attribute)
-        return getattr(import_module(f"{__name__}.torchscript.{name}"), attribute)
+        return getattr(find(__name__, name), attribute)
 
-    module = ModuleType(f"{__name__}.{name}", f"Is {__name__}.torchscript.{name}.")
+    module = ModuleType(f"{__name__}.{name}", f"Is {_NAMES[name]}.")
     module.__getattr__ = attribute  # type: ignore[method-assign]
     return module
 
 
 # ``from fx_onnx.symbolic_helper import parse_args`` looks here before it looks for a file.
-sys.modules.update({f"{__name__}.{name}": _module_on_first_use(name) for name in _OLD_MODULES})
+sys.modules.update({f"{__name__}.{name}": _module_on_first_use(name) for name in _MODULES})
 
 
 class _Package(ModuleType):
@@ -149,10 +123,8 @@ def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
     if name == "__version__":
         value: Any = import_module("fx_onnx.torch_internals.version").version()
-    elif name in _LAZY or name in _OLD_API:
-        value = getattr(import_module({**_LAZY, **_OLD_API}[name]), name)
-    elif name in _OLD_MODULES:
-        value = import_module(f"{__name__}.torchscript.{name}")
+    elif name in _NAMES:
+        value = find(__name__, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -160,4 +132,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_OLD_API, *_OLD_MODULES})
+    return sorted({*globals(), *__all__, *_NAMES})

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 import torch
 
 from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
-from fx_onnx.compat.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.messages.arguments import check_flag, check_mapping, check_path
 from fx_onnx.messages.error_display import for_users
 from fx_onnx.messages.errors import MissingPackageError, OnnxExporterError, no_effect
@@ -22,11 +21,13 @@ from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_arguments import ExportArguments
+from fx_onnx.registry.rooms import find
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.version import check_torch
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
+    from fx_onnx.compat.removed_keywords import RemovedKeywords
     from fx_onnx.passes.rules import Rule
     from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
@@ -164,8 +165,10 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
     """Exports with the arguments of ``export``."""
     with collect_findings() as findings:
         check_torch()
-        refuse_positional(positional)
-        given = replace(given, **modern(removed, vars(given), given.defaults()))
+        if positional:
+            find("arguments", "positional arguments")(positional)
+        if removed:
+            given = replace(given, **find("arguments", "removed keywords")(removed, vars(given), given.defaults()))
         _check_options(given)
         try:
             with no_collection():  # a collection while they are imported would visit all of torch
@@ -213,10 +216,10 @@ def _request(given: ExportArguments) -> Request:
 
 def _options(given: ExportArguments) -> ExportOptions:
     """Returns how to export."""
-    from fx_onnx.compat.symbolic_registry import registered
     from fx_onnx.passes.rules import with_named
     from fx_onnx.program.export_options import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
+    from fx_onnx.translation.symbolic_registry import registered
     from fx_onnx.translation.user_translations import plugin_translations
 
     target = None if given.target is None else find_target(given.target)

@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +26,6 @@ from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
-from fx_onnx.backends.kernel_support import refuse_missing, support
-from fx_onnx.backends.ladder import convert_opset
 from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
@@ -38,10 +35,6 @@ from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.patches.module_hooks import measure_modules
 from fx_onnx.capture.request import Request
-from fx_onnx.compat.fallback_nodes import fallback
-from fx_onnx.compat.module_attributes import annotated_attributes
-from fx_onnx.compat.module_functions import ModulesToFunctions
-from fx_onnx.compat.symbolic_registry import PYTHON_OP
 from fx_onnx.files.serialization import add_doc_strings, graph_text
 from fx_onnx.messages.errors import CaptureError, no_effect
 from fx_onnx.messages.findings import warn
@@ -62,6 +55,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
+from fx_onnx.registry.rooms import find
 from fx_onnx.registry.translation_table import TranslationTable, translation_table
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.target import Target
@@ -69,10 +63,10 @@ from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 from fx_onnx.translation import io_names, user_translations
+from fx_onnx.translation.symbolic_registry import PYTHON_OP
 from fx_onnx.translation.translate import translate
+from fx_onnx.translation.translation_origins import TranslationOrigins
 from fx_onnx.translations.training_forms import TRAINING_FORMS
-from fx_onnx.verification.fx_origin import TranslationOrigins
-from fx_onnx.verification.verify import check_model, verify
 
 __all__ = ["STAGES", "AtenJob", "CapturedJob", "Job", "OnnxJob", "Stage", "run"]
 
@@ -130,7 +124,7 @@ def _capture(job: Job) -> CapturedJob:
         job.log.decided("capture", f"plug-ins translate {', '.join(sorted(str(each.target) for each in plugins))}")
     table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
-        table = table.with_fallback(fallback(job.options.operator_export_type))
+        table = table.with_fallback(find("translations", "operator_export_type")(job.options.operator_export_type))
     if unknown := user_translations.without_operator(registered):
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
     keys = [*custom, *(each.target for each in plugins)]
@@ -247,15 +241,15 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 
 
 def _convert_opset(job: OnnxJob) -> OnnxJob:
-    job.program.model = convert_opset(job.program.model, job.options.opset)
+    job.program.model = find("stages", "convert_opset")(job.program.model, job.options.opset)
     return job
 
 
 def _check_target(job: OnnxJob) -> OnnxJob:
     target = _target(job)
-    found = support(job.program.model, target)
+    found = job.program.supports(target)
     if target.refuses:
-        refuse_missing(found)
+        found.refuse_missing()
     for missing in found.missing:
         job.log.decided("check_target", str(missing))
     if target.check is not None:
@@ -264,12 +258,11 @@ def _check_target(job: OnnxJob) -> OnnxJob:
 
 
 def _modules_to_functions(job: OnnxJob) -> OnnxJob:
-    to_functions = ModulesToFunctions(job.options.module_classes, partial(annotated_attributes, job.request.model))
-    job.program.model = to_functions(job.program.model).model
+    left_inline = find("stages", "modules_to_functions")(job.program, job.options, job.request.model)
     if job.options.optimize and EliminateCommonSubexpressions.name not in job.options.without:
         job.program.model = EliminateCommonSubexpressions()(job.program.model).model
-    if to_functions.left_inline:
-        job.log.decided("modules_to_functions", f"modules left inline: {', '.join(to_functions.left_inline)}")
+    if left_inline:
+        job.log.decided("modules_to_functions", f"modules left inline: {', '.join(left_inline)}")
     return job
 
 
@@ -279,13 +272,13 @@ def _add_doc_strings(job: OnnxJob) -> OnnxJob:
 
 
 def _verify(job: OnnxJob) -> OnnxJob:
-    check_model(job.program)
+    find("stages", "check")(job.program)
     if not job.options.verify:
         job.log.decided("verify", "checked, but not compared")
         return job
     request = job.request
     module = request.reference or eager_model(request)
-    job.log.verification = verify(job.program, request.args, request.kwargs, module=module)
+    job.log.verification = find("stages", "verify")(job.program, request.args, request.kwargs, module=module)
     job.log.verification.check()
     return job
 

@@ -19,7 +19,7 @@ from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.targets.target import Target
 
-__all__ = ["MissingKernel", "Support", "refuse_missing", "support"]
+__all__ = ["MissingKernel", "Support", "support"]
 
 _TABLED = frozenset(ir.DataType[name.upper()] for name in DTYPES.values())
 
@@ -76,6 +76,20 @@ class Support:
             return None
         return 1.0 if not self.nodes else 1 - len(self.missing) / self.nodes
 
+    def refuse_missing(self) -> None:
+        """Checks that the runtime has a kernel for every node.
+
+        Raises:
+            UnsupportedOperatorError: it has none for some nodes. The message lists each with its line in the model's
+                code.
+        """
+        if self.missing:
+            listed = "; ".join(map(str, self.missing))
+            advice = f" {self.advice[0].capitalize()}." if self.advice else ""
+            raise UnsupportedOperatorError(
+                f"The target {self.target} cannot run the model: {listed}.{advice}", id=MessageId.TARGET_LACKS_OPERATOR
+            )
+
     def __bool__(self) -> bool:
         """Whether the table has a kernel for every node."""
         return self.is_known and not self.missing
@@ -119,20 +133,6 @@ def support(model: ir.Model, target: Target) -> Support:
         _limits(target),
         _replaceable(missing, target),
     )
-
-
-def refuse_missing(found: Support) -> None:
-    """Checks that the runtime has a kernel for every node.
-
-    Raises:
-        UnsupportedOperatorError: it has none for some nodes. The message lists each with its line in the model's code.
-    """
-    if found.missing:
-        listed = "; ".join(map(str, found.missing))
-        advice = f" {found.advice[0].capitalize()}." if found.advice else ""
-        raise UnsupportedOperatorError(
-            f"The target {found.target} cannot run the model: {listed}.{advice}", id=MessageId.TARGET_LACKS_OPERATOR
-        )
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

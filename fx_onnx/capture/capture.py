@@ -48,6 +48,7 @@ from fx_onnx.capture.patches.data_conditions import is_condition, is_number, lef
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity, frozen_values
 from fx_onnx.capture.request import Request
+from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.size_conditions import SizeFacts
 from fx_onnx.capture.size_guards import excluded_size
 from fx_onnx.capture.size_questions import size_questions
@@ -60,7 +61,6 @@ from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.torch_internals.dynamo_private import keep_marks
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import FakeTensor, pytree, size_oblivious
-from fx_onnx.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 
 _logger = logging.getLogger("fx_onnx.stages")
 

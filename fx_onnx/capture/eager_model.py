@@ -17,8 +17,8 @@ from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.request import Request
-from fx_onnx.torchscript.script_private import script_method, script_methods
-from fx_onnx.torchscript.scripted_module import ScriptedModule
+from fx_onnx.capture.scripts import InterpretedModule
+from fx_onnx.registry import rooms
 
 __all__ = [
     "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",
@@ -62,7 +62,7 @@ def eager_model(request: Request) -> EagerModel | None:
     be copied: a run could change it.
     """
     model = request.model
-    if isinstance(model, (ExportedProgram, ScriptedModule)):
+    if isinstance(model, (ExportedProgram, InterpretedModule)):
         return None
     try:
         return EagerModel(request, copy_without_weights(model))
@@ -102,8 +102,7 @@ def mode_matters(model: torch.nn.Module) -> bool:
 
 def _may_read_mode(module: torch.nn.Module) -> bool:
     if isinstance(module, torch.jit.ScriptModule):
-        graphs = [script_method(module, each).graph for each in script_methods(module)]
-        return any(node.s("name") == "training" for graph in graphs for node in graph.findAllNodes("prim::GetAttr"))
+        return bool(rooms.find("models", "mode of TorchScript")(module))
     return "forward" in vars(module) or _reads_mode(type(module))
 
 

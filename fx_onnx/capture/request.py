@@ -33,6 +33,7 @@ from fx_onnx.capture.forward_parameters import (
     program_parameters,
     sorted_by_signature,
 )
+from fx_onnx.capture.scripts import InterpretedModule, is_script
 from fx_onnx.messages.arguments import check_mapping, check_names
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
@@ -40,9 +41,9 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.user_outputs import is_graph_output
 from fx_onnx.onnx_model import dtypes
 from fx_onnx.onnx_model.weights import is_subclass, memory_key
+from fx_onnx.registry import rooms
 from fx_onnx.torch_internals.dynamo_private import uncompiled
 from fx_onnx.torch_internals.torch_private import OpOverload, pytree
-from fx_onnx.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Request:
     @property
     def reference(self) -> Callable[..., Any] | None:
         """What to compare the results with: the TorchScript model, or None for the captured module."""
-        return self.model.run_script if isinstance(self.model, ScriptedModule) else None
+        return self.model.run_script if isinstance(self.model, InterpretedModule) else None
 
     def with_floats(self, given: tuple[Any, Any]) -> tuple[Any, Any]:
         """Returns arguments with numbers where the user gave floats, which the request holds as 0-d tensors."""
@@ -191,7 +192,7 @@ def _checked_model(model: Any, training: TrainingMode | None) -> Any:
     """Returns the model without what only runs it: torch.compile, replicas. A TorchScript one is a ScriptedModule."""
     model = uncompiled(model)
     if is_script(model):
-        return scripted_module(model)
+        return rooms.find("models", "TorchScript")(model)
     if isinstance(model, (torch.nn.DataParallel, DistributedDataParallel)):
         model = _one_replica(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:

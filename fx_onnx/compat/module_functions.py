@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from fx_onnx.compat.module_attributes import annotated_attributes
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.names import Names
 from fx_onnx.onnx_model.small_constants import constant_key
@@ -15,10 +17,27 @@ from fx_onnx.passes.matchers import constant_array
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes, subgraphs
 
-__all__ = ["ModulesToFunctions"]
+if TYPE_CHECKING:
+    from fx_onnx.program.export_options import ExportOptions
+    from fx_onnx.program.onnx_program import ONNXProgram
+
+__all__ = ["ModulesToFunctions", "modules_to_functions"]
 
 # A constant of at most this size becomes part of the function; a larger one becomes an input, as weights do.
 _MAX_INNER_BYTES = 1024
+
+
+def modules_to_functions(program: ONNXProgram, options: ExportOptions, module: Any) -> list[str]:
+    """Makes local functions of the calls of modules; returns the paths of the modules whose nodes stayed inline.
+
+    Args:
+        program: the program, whose model changes.
+        options: the options, which name the classes of the modules.
+        module: the exported module, for the annotated attributes of its parts.
+    """
+    to_functions = ModulesToFunctions(options.module_classes, partial(annotated_attributes, module))
+    program.model = to_functions(program.model).model
+    return to_functions.left_inline
 
 
 class ModulesToFunctions(Pass):

@@ -30,12 +30,6 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
-def is_symbolic_function(function: Any) -> bool:
-    """Returns whether the first parameter is named ``g`` or annotated with ``GraphContext``."""
-    parameters = list(inspect.signature(function).parameters.values())
-    return bool(parameters) and (parameters[0].name == "g" or "GraphContext" in str(parameters[0].annotation))
-
-
 @dataclass(frozen=True)
 class SymbolicFunction:
     """A symbolic function as the translation of one target.

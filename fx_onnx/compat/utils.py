@@ -14,7 +14,6 @@ from fx_onnx.capture.eager_model import in_mode
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.export_modes import TrainingMode, check_mode
 from fx_onnx.capture.request import parse_request
-from fx_onnx.compat import symbolic_registry
 from fx_onnx.export import export
 from fx_onnx.files.serialization import graph_text
 from fx_onnx.messages.errors import ArgumentError, UnsupportedOperatorError
@@ -22,6 +21,7 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
+from fx_onnx.translation import symbolic_registry
 
 __all__ = [
     "export",

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from fx_onnx.files.stored_weight import StoredWeight
 from fx_onnx.files.streaming import Piece
 from fx_onnx.onnx_model.weights import LazyWeight, Weight, memory_key
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.references.weight_references import StoredWeight
 
 __all__ = ["DataLocation", "data_file", "data_locations", "reads", "without_files"]
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.external_data import data_file, data_locations, reads, without_files
-from fx_onnx.files.file_replacement import is_data_name, replacement
+from fx_onnx.files.file_replacement import replacement
 from fx_onnx.files.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
 from fx_onnx.files.streaming import Piece, length, write
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
@@ -22,7 +22,7 @@ from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.weights import has_data
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.references.weight_references import StoredWeight, by_reference, stored_weights
+from fx_onnx.registry import rooms
 
 __all__ = ["Destination", "parameter_bytes", "require_data", "save"]
 
@@ -87,7 +87,7 @@ def save(
         raise ArgumentError(
             "weights_from needs a path as the destination, and include_initializers=True.", id=MessageId.FILE
         )
-    with _by_reference(model, path, weights_from, tied) as pointing:
+    with rooms.find("program", "weights_from")(model, path, weights_from, tied) as pointing:
         _save(_Job(pointing, job.contents, durable, original=model), path, path, external_data)
 
 
@@ -152,41 +152,6 @@ def _system_errors(destination: Destination) -> Iterator[None]:
         raise kind(
             f"The model could not be saved to {destination!r}: {error.strerror or error}.", id=MessageId.FILE
         ) from error
-
-
-@contextmanager
-def _by_reference(
-    model: ir.Model, path: Path, source: str | os.PathLike[str], tied: Iterable[Sequence[str]]
-) -> Iterator[ir.Model]:
-    """Yields a view of ``model`` that refers to the stored weights, and that is saved instead of ``model``.
-
-    Saving may remove the data file that ``model`` reads. Afterwards ``model`` reads the same weights as the view.
-    """
-    stored = stored_weights(source, path.parent)
-    for entry in stored.values():
-        if reads(entry, path) or is_data_name(os.fspath(entry.location), path.name):
-            raise ArgumentError(
-                f"The model cannot be saved over the file {entry.path!r}, which holds its weights.", id=MessageId.FILE
-            )
-    pointing, differing = by_reference(model, stored, tied)
-    if differing:
-        warn(
-            f"{len(differing)} weights are stored with the model, because their values, dtype or shape differ in the "
-            f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
-            MessageId.WEIGHTS_FROM,
-        )
-    written = all_initializers(pointing.graph)
-    if written and not differing and not any(isinstance(each.const_value, StoredWeight) for each in written):
-        warn(
-            "All weights are stored with the model, because none of them is in the files of weights_from.",
-            MessageId.WEIGHTS_FROM,
-        )
-    shared = {id(value.const_value): value for value in written}
-    originals = [value for value in all_initializers(model.graph) if id(value.const_value) in shared]
-    pairs = [(value, shared[id(value.const_value)]) for value in originals]
-    yield pointing
-    for value, twin in pairs:
-        value.const_value = twin.const_value
 
 
 def parameter_bytes(model: ir.Model) -> int:

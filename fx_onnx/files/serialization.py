@@ -20,6 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from fx_onnx.files.metadata_levels import remove_metadata, remove_metadata_of_declarations
+from fx_onnx.files.stored_weight import StoredWeight
 from fx_onnx.files.streaming import Piece
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
@@ -27,7 +28,6 @@ from fx_onnx.messages.source_lines import traced_lines
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.weights import is_of_state_dict
 from fx_onnx.passes.traversal import all_nodes, graphs_of
-from fx_onnx.references.weight_references import StoredWeight, twin_of, view_of
 from fx_onnx.torch_internals.garbage import no_collection
 
 __all__ = [
@@ -371,3 +371,49 @@ def add_doc_strings(model: ir.Model) -> None:
         lines = traced_lines(node.metadata_props.get(metadata.STACK_TRACE, ""))
         if lines:
             node.doc_string = "\n".join(f"{each.path}({each.line}): {each.function}" for each in reversed(lines))
+
+
+# ---------------------------------------------------------------- views of a model
+
+
+def twin_of(value: ir.Value) -> ir.Value:
+    """Returns a value with the same name, type, tensor and metadata, which belongs to no graph."""
+    found = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+    found.doc_string = value.doc_string
+    found.metadata_props.update(value.metadata_props)
+    found.meta.update(value.meta)
+    return found
+
+
+def view_of(model: ir.Model, initializers: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> ir.Model:
+    """Returns a model with other initializers and nodes; all else is that of ``model``."""
+    graph = ir.GraphView(
+        model.graph.inputs,
+        model.graph.outputs,
+        nodes=nodes,
+        initializers=initializers,
+        doc_string=model.graph.doc_string,
+        opset_imports=model.graph.opset_imports,
+        name=model.graph.name,
+        metadata_props=model.graph.metadata_props,
+    )
+    found = ir.Model(
+        graph,  # type: ignore[arg-type]  # onnx_ir documents that it may be a view
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=model.model_version,
+        doc_string=model.doc_string,
+        functions=list(model.functions.values()),
+        metadata_props=model.metadata_props,
+        device_configurations=model.device_configurations,
+    )
+    found.meta.update(model.meta)
+    return found
+
+
+def describe(value: ir.Value) -> str:
+    """Returns the type of a value as text, for example ``float[batch, 8]``."""
+    dims = "?" if value.shape is None else ", ".join(str(dim) for dim in value.shape)
+    return f"{value.dtype.name.lower() if value.dtype else '?'}[{dims}]"

@@ -14,7 +14,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import Translation, translates
+from fx_onnx.registry.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
@@ -173,7 +173,7 @@ def _one_node(
     return op.reshape(op.with_sizes(results, op.sizes(packed[2])), op.sizes(value)), last
 
 
-def _runtime_linear_attention(
+def runtime_linear_attention(
     op: Emitter, query: Value, key: Value, value: Value, decay: Value, beta: Value | None, state: Value, scale: float
 ) -> Sequence[Value]:
     """Emits com.microsoft.LinearAttention, in which several heads may share their queries and keys."""
@@ -217,17 +217,6 @@ def causal_conv1d_27(op: Emitter, input: Value, weight: Value, bias: Value | Non
     """Emits CausalConvWithState, whose second result, the next state, nothing reads: that of transformers is longer."""
     results, _ = op.CausalConvWithState(input, op.Unsqueeze(weight, [1]), bias, past)
     return results
-
-
-RUNTIME_FORMS = (
-    Translation("fx_onnx::linear_attention", _runtime_linear_attention, supports=_is_single),
-    Translation("fx_onnx::causal_conv1d", causal_conv1d),
-)
-"""The translations for ONNX Runtime, which have precedence over the registered ones.
-
-Its CPU kernels are of float32. Its own CausalConvWithState (measured with 1.31.1) takes three times as long as Conv for
-256 tokens, and as long as the sum for one.
-"""
 
 
 # ---------------------------------------------------------------- loops over tokens

@@ -48,17 +48,13 @@ from fx_onnx.passes.fusion.norms_and_activations import (
 )
 from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from fx_onnx.passes.rewriter import Pass, apply
+from fx_onnx.passes.room_passes import QuantizedWeightPass
 from fx_onnx.passes.weights.stored_weights import (
     fold_weight_selections,
     fold_weight_transposes,
     hoist_quantized_transposes,
     pack_weights,
     transpose_shared_weights,
-)
-from fx_onnx.quantized_weights.dequantized_weights import (
-    fuse_dequantize_linear,
-    fuse_unpacked_weights,
-    gather_quantized_rows,
 )
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
@@ -97,9 +93,9 @@ PASSES: tuple[Pass, ...] = (
     slice_hidden_keys,
     fold_head_reshapes,
     pack_weights,
-    fuse_dequantize_linear,
-    fuse_unpacked_weights,
-    gather_quantized_rows,
+    QuantizedWeightPass("fuse_dequantize_linear"),
+    QuantizedWeightPass("fuse_unpacked_weights"),
+    QuantizedWeightPass("gather_quantized_rows"),
     hoist_quantized_transposes,
     fold_weight_selections,
     fold_weight_transposes,

@@ -49,6 +49,10 @@ class Pass(ir.passes.InPlacePass):
             _logger.debug(f"%s declines %s: {reason}", self.name, label, *args)
         return False
 
+    def of(self, model: ir.Model) -> Pass | None:
+        """Returns the pass that runs on a model; None if the model does not need it."""
+        return self
+
 
 class Attempt(NamedTuple):
     """One way to rewrite a node.
@@ -112,7 +116,7 @@ def apply(model: ir.Model, passes: Iterable[Pass], changes: dict[str, NodeChange
         passes: the passes.
         changes: receives what each pass changed, by the name of the pass.
     """
-    passes = list(passes)
+    passes = [found for each in passes if (found := each.of(model)) is not None]
     done = 0
     for are_rewrites, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
         report_progress(done, len(passes))

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.fx
@@ -29,19 +30,21 @@ from fx_onnx.messages.findings import current_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import function_location
 from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
+from fx_onnx.program.export_facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import ProgressBar
+from fx_onnx.registry import rooms
 from fx_onnx.registry.translation_table import TranslationTable
-from fx_onnx.report.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator, gather
-from fx_onnx.report.markdown_report import write
-from fx_onnx.verification.verify import Verification
+
+if TYPE_CHECKING:
+    from fx_onnx.verification.verification_result import Verification
 
 _logger = logging.getLogger("fx_onnx.stages")
 
 
 @dataclass
 class ExportLog:
-    """Collects the times, the decisions and the results of one export; an EventSink. report/facts.py holds the result.
+    """Collects the times, the decisions and the results of one export; an EventSink.
 
     Attributes:
         verbose: whether each stage prints a line when it ends.
@@ -126,7 +129,7 @@ class ExportLog:
             self.passes.append(PassOutcome(name, stage, change.applied, before, nodes, switch))
 
     def facts(self, error: BaseException | None = None) -> Facts:
-        """Returns the facts of the export. ``gather`` of report/facts.py adds those of the model."""
+        """Returns the facts of the export. A report adds those of the model."""
         exported = self.captured.exported_program if self.captured is not None else None
         return Facts(
             stages=[
@@ -151,7 +154,7 @@ class ExportLog:
     def write(self, folder: str | os.PathLike[str], error: BaseException | None = None) -> Path:
         """Writes the report to ``folder``, as HTML and as Markdown, and returns the path of the HTML file."""
         exported = self.captured.exported_program if self.captured is not None else None
-        path = write(gather(self.facts(error), self.program, exported), folder)
+        path: Path = rooms.find("program", "report")(self.facts(error), self.program, exported, folder)
         if self.verbose:
             print_line(f"report: {path}")
         return path

@@ -13,11 +13,10 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from fx_onnx.backends.kernel_support import Support, support
 from fx_onnx.files import save
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.metadata_levels import check_level
-from fx_onnx.files.serialization import drop_initializer_infos, graph_text
+from fx_onnx.files.serialization import describe, drop_initializer_infos, graph_text
 from fx_onnx.messages.arguments import (
     check_dim_name,
     check_flag,
@@ -33,24 +32,22 @@ from fx_onnx.messages.message_ids import Finding, MessageId
 from fx_onnx.onnx_model import metadata as metadata_keys
 from fx_onnx.onnx_model.weights import tied_names
 from fx_onnx.passes.traversal import all_initializers
+from fx_onnx.program.export_facts import Facts, ModelSummary
 from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.model_changes import rename_dims, replace_weights
+from fx_onnx.program.reference_session import ReferenceSession
 from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
-from fx_onnx.report.facts import Facts, ModelSummary, gather, gather_head
-from fx_onnx.report.graph_facts import describe
-from fx_onnx.report.html_report import head
-from fx_onnx.report.markdown_report import write_page
-from fx_onnx.report.viewers import view
+from fx_onnx.registry import rooms
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target
-from fx_onnx.verification.fx_origin import TranslationOrigins
-from fx_onnx.verification.reference_session import ReferenceSession
-from fx_onnx.verification.verification_result import Verification
-from fx_onnx.verification.verify import verify
+from fx_onnx.translation.translation_origins import TranslationOrigins
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from fx_onnx.backends.kernel_support import Support
+    from fx_onnx.verification.verification_result import Verification
 
 __all__ = ["ONNXProgram"]
 
@@ -143,9 +140,12 @@ class ONNXProgram:
             dtypes=dtypes,
         )
 
-    def _repr_html_(self) -> str:
-        """Returns the head of the report, which notebooks show."""
-        return head(gather_head(self.export_facts, self))
+    def _repr_html_(self) -> str | None:
+        """Returns the head of the report, which notebooks show; None without the room of reports."""
+        if not rooms.is_installed("report"):
+            return None
+        text: str = rooms.find("program", "notebook")(self.export_facts, self)
+        return text
 
     def text(self) -> str:
         """Returns the model in ONNX's textual syntax, without the values of weights."""
@@ -158,7 +158,7 @@ class ONNXProgram:
             ArgumentError: the path cannot be written.
         """
         check_path("path", path)
-        write_page(self._facts(), path)
+        rooms.find("program", "save_html")(self.export_facts, self, path)
 
     def view(self, viewer: str = "report") -> Path:
         """Opens the model in the browser and returns the path of the file that it shows, in a temporary folder.
@@ -169,10 +169,8 @@ class ONNXProgram:
         Raises:
             ArgumentError: there is no such viewer, or it is not installed.
         """
-        return view(self, viewer)
-
-    def _facts(self) -> Facts:
-        return gather(self.export_facts, self, self.exported_program)
+        path: Path = rooms.find("program", "view")(self, viewer)
+        return path
 
     def supports(self, target: str | Target) -> Support:
         """Compares the model with a runtime's table of kernels.
@@ -187,7 +185,8 @@ class ONNXProgram:
         Raises:
             ArgumentError: there is no such target.
         """
-        return support(self._model, find_target(target))
+        found: Support = rooms.find("program", "supports")(self._model, find_target(target))
+        return found
 
     # Running
 
@@ -299,7 +298,9 @@ class ONNXProgram:
             ArgumentError: the program has no exported_program, or the arguments do not fit.
         """
         example = getattr(self.exported_program, "example_inputs", None) if not args and not kwargs else None
-        return verify(self, *(example or (args, kwargs)), rtol=rtol, atol=atol, provider=provider)
+        compare = rooms.find("stages", "verify")
+        found: Verification = compare(self, *(example or (args, kwargs)), rtol=rtol, atol=atol, provider=provider)
+        return found
 
     def initialize_inference_session(
         self, initializer: Callable[[str | bytes], onnxruntime.InferenceSession] = new_session
@@ -415,9 +416,7 @@ class ONNXProgram:
             ArgumentError: onnxruntime-genai cannot run the program, or an argument is not valid. Nothing is written.
             OnnxExporterError: writing failed.
         """
-        from fx_onnx.applications.genai.genai_folder import write_genai_folder
-
-        write_genai_folder(
+        rooms.find("program", "save_genai")(
             self._model,
             folder,
             lambda path: self.save(path, external_data=external_data, weights_from=weights_from, metadata=metadata),

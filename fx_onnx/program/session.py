@@ -34,9 +34,9 @@ from fx_onnx.onnx_model.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_
 from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, ir_version
 from fx_onnx.onnx_model.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
+from fx_onnx.program.reference_session import ReferenceSession, reason_not_run
 from fx_onnx.torch_internals.torch_private import pytree
-from fx_onnx.verification.fx_origin import TranslationOrigins
-from fx_onnx.verification.reference_session import ReferenceSession, reason_not_run
+from fx_onnx.translation.translation_origins import TranslationOrigins
 
 if TYPE_CHECKING:
     import onnxruntime

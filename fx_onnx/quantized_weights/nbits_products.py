@@ -18,7 +18,7 @@ from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, produce
 from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.weights.stored_weights import transposed
 
-__all__ = ["FuseMatMulNBits"]
+__all__ = ["EXACT", "ROUNDED", "FuseMatMulNBits"]
 
 _BITS = {DataType.INT4: 4, DataType.UINT4: 4, DataType.INT8: 8, DataType.UINT8: 8}
 _SIGNED = (DataType.INT4, DataType.INT8)
@@ -249,3 +249,6 @@ def _packed_zeros(blocks: int, columns: int, bits: int, offset: int, zeros: torc
 def _packed(values: torch.Tensor, bits: int) -> torch.Tensor:
     """Packs the last axis: with 4 bits, the first of two elements becomes the lower half of a byte."""
     return values if bits == 8 else values[..., ::2] | (values[..., 1::2] << 4)
+
+
+EXACT, ROUNDED = FuseMatMulNBits(), FuseMatMulNBits(accuracy_level=4)

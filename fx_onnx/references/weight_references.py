@@ -7,26 +7,29 @@ the same dtype, shape and values has exactly the bytes that the model would stor
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.files.external_data import reads
+from fx_onnx.files.file_replacement import is_data_name
+from fx_onnx.files.serialization import twin_of, view_of
+from fx_onnx.files.stored_weight import StoredWeight
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.weights import LazyWeight, has_data, stream
 from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.passes.weights.stored_weights import restore_transpose
 from fx_onnx.torch_internals.garbage import no_collection
 
-__all__ = ["StoredWeight", "by_reference", "stored_weights", "twin_of", "view_of"]
+__all__ = ["by_reference", "referring", "stored_weights"]
 
 INDEX_SUFFIX = ".safetensors.index.json"
 PIECE_BYTES = 8 * 1024**2
@@ -55,38 +58,6 @@ DTYPES = {
 }
 
 
-class StoredWeight(ir.ExternalTensor):
-    """A tensor in a safetensors file. ``location`` is relative to the folder of the model that refers to it."""
-
-    def numpy(self) -> npt.NDArray[Any]:
-        """Reads the values from the file each time, because a memory-mapped file would stay in memory."""
-        data = np.fromfile(self.path, np.uint8, count=self.nbytes, offset=self.offset or 0)
-        return data.view(self.dtype.numpy()).reshape(self.shape.numpy())
-
-    def named(self, name: str) -> StoredWeight:
-        """Returns the same tensor under another name."""
-        return StoredWeight(
-            self.location, self.offset, self.length, self.dtype, shape=self.shape, name=name, base_dir=self.base_dir
-        )
-
-    def run(self, start: int, shape: Sequence[int], name: str) -> StoredWeight:
-        """Returns a tensor of this shape whose elements are those from the element ``start`` on."""
-        size, frozen = self.dtype.bitwidth // 8, ir.Shape(shape, frozen=True)
-        offset, length = (self.offset or 0) + start * size, math.prod(shape) * size
-        return StoredWeight(self.location, offset, length, self.dtype, shape=frozen, name=name, base_dir=self.base_dir)
-
-    def holds(self, tensor: ir.TensorProtocol) -> bool:
-        """Returns whether the file contains the values of ``tensor``, which must have this dtype and shape.
-
-        Both are read once, in pieces.
-        """
-        with open(self.path, "rb") as file:
-            file.seek(self.offset or 0)
-            comparison = _Comparison(file)
-            stream(tensor, comparison)
-        return comparison.equal
-
-
 class _Comparison:
     """A writable object that compares the written bytes with the content of a file."""
 
@@ -100,6 +71,18 @@ class _Comparison:
             piece = view[start : start + PIECE_BYTES]
             self.equal = self.equal and self._file.read(len(piece)) == piece
         return len(view)
+
+
+def _holds(stored: StoredWeight, tensor: ir.TensorProtocol) -> bool:
+    """Returns whether the file contains the values of ``tensor``, which must have this dtype and shape.
+
+    Both are read once, in pieces.
+    """
+    with open(stored.path, "rb") as file:
+        file.seek(stored.offset or 0)
+        comparison = _Comparison(file)
+        stream(tensor, comparison)
+    return comparison.equal
 
 
 # Files
@@ -300,7 +283,7 @@ class _Finder:
                 f"{os.fspath(entry.location)!r}.",
                 id=MessageId.WEIGHTS_FROM,
             )
-        if agrees and (not has_data(tensor) or entry.holds(tensor)):
+        if agrees and (not has_data(tensor) or _holds(entry, tensor)):
             return entry.named(name)
         self.differing.append(name)
         return tensor
@@ -356,41 +339,39 @@ def _in_bodies(graph: ir.Graph) -> list[ir.Value]:
     return all_initializers(graph)[len(graph.initializers) :]
 
 
-# ---------------------------------------------------------------- views of a model
+# ---------------------------------------------------------------- saving
 
 
-def twin_of(value: ir.Value) -> ir.Value:
-    """Returns a value with the same name, type, tensor and metadata, which belongs to no graph."""
-    found = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-    found.doc_string = value.doc_string
-    found.metadata_props.update(value.metadata_props)
-    found.meta.update(value.meta)
-    return found
+@contextmanager
+def referring(
+    model: ir.Model, path: Path, source: str | os.PathLike[str], tied: Iterable[Sequence[str]]
+) -> Iterator[ir.Model]:
+    """Yields a view of ``model`` that refers to the stored weights, and that is saved instead of ``model``.
 
-
-def view_of(model: ir.Model, initializers: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> ir.Model:
-    """Returns a model with other initializers and nodes; all else is that of ``model``."""
-    graph = ir.GraphView(
-        model.graph.inputs,
-        model.graph.outputs,
-        nodes=nodes,
-        initializers=initializers,
-        doc_string=model.graph.doc_string,
-        opset_imports=model.graph.opset_imports,
-        name=model.graph.name,
-        metadata_props=model.graph.metadata_props,
-    )
-    found = ir.Model(
-        graph,  # type: ignore[arg-type]  # onnx_ir documents that it may be a view
-        ir_version=model.ir_version,
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        model_version=model.model_version,
-        doc_string=model.doc_string,
-        functions=list(model.functions.values()),
-        metadata_props=model.metadata_props,
-        device_configurations=model.device_configurations,
-    )
-    found.meta.update(model.meta)
-    return found
+    Saving may remove the data file that ``model`` reads. Afterwards ``model`` reads the same weights as the view.
+    """
+    stored = stored_weights(source, path.parent)
+    for entry in stored.values():
+        if reads(entry, path) or is_data_name(os.fspath(entry.location), path.name):
+            raise ArgumentError(
+                f"The model cannot be saved over the file {entry.path!r}, which holds its weights.", id=MessageId.FILE
+            )
+    pointing, differing = by_reference(model, stored, tied)
+    if differing:
+        warn(
+            f"{len(differing)} weights are stored with the model, because their values, dtype or shape differ in the "
+            f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
+            MessageId.WEIGHTS_FROM,
+        )
+    written = all_initializers(pointing.graph)
+    if written and not differing and not any(isinstance(each.const_value, StoredWeight) for each in written):
+        warn(
+            "All weights are stored with the model, because none of them is in the files of weights_from.",
+            MessageId.WEIGHTS_FROM,
+        )
+    shared = {id(value.const_value): value for value in written}
+    originals = [value for value in all_initializers(model.graph) if id(value.const_value) in shared]
+    pairs = [(value, shared[id(value.const_value)]) for value in originals]
+    yield pointing
+    for value, twin in pairs:
+        value.const_value = twin.const_value

@@ -9,11 +9,12 @@ from functools import reduce
 
 import onnx_ir as ir
 
+from fx_onnx.files.serialization import describe
 from fx_onnx.messages.source_lines import TracedLine, traced_lines
 from fx_onnx.onnx_model import metadata
 from fx_onnx.passes.traversal import graphs_of, subgraphs
 
-__all__ = ["GraphFacts", "ModuleFacts", "NodeFacts", "Source", "ValueFacts", "describe", "graph_facts"]
+__all__ = ["GraphFacts", "ModuleFacts", "NodeFacts", "Source", "ValueFacts", "graph_facts"]
 
 _TARGET = re.compile(r"\[target=(?:torch\.ops\.)?([^\]]+)\]")
 _LONGEST_ATTRIBUTE = 120
@@ -126,12 +127,6 @@ class GraphFacts:
 def graph_facts(model: ir.Model) -> list[GraphFacts]:
     """Returns the facts of the main graph, then those of each local function."""
     return [_Reader(graph).facts for graph in graphs_of(model)]
-
-
-def describe(value: ir.Value) -> str:
-    """Returns the type of a value as text, for example ``float[batch, 8]``."""
-    dims = "?" if value.shape is None else ", ".join(str(dim) for dim in value.shape)
-    return f"{value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
 
 
 class _Reader:

@@ -14,9 +14,10 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fx_onnx.report.facts import Facts
+from fx_onnx.program.export_facts import Facts
+from fx_onnx.report.facts import gather_head, verdict_of
 from fx_onnx.report.graph_facts import GraphFacts, ModuleFacts
 from fx_onnx.report.report_sections import (
     compared_values,
@@ -28,7 +29,10 @@ from fx_onnx.report.report_sections import (
 )
 from fx_onnx.verification.tensor_comparison import Difference
 
-__all__ = ["head", "page"]
+if TYPE_CHECKING:
+    from fx_onnx.program.onnx_program import ONNXProgram
+
+__all__ = ["head", "notebook_head", "page"]
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -59,7 +63,7 @@ def page(facts: Facts) -> str:
     )
     return _PAGE.format(
         policy=policy,
-        title=html.escape(f"{facts.model_name or 'ONNX model'}: {facts.verdict().title}"),
+        title=html.escape(f"{facts.model_name or 'ONNX model'}: {verdict_of(facts).title}"),
         style=style,
         facts=_embedded(_data(facts)),
         dagre=dagre,
@@ -67,9 +71,14 @@ def page(facts: Facts) -> str:
     )
 
 
+def notebook_head(facts: Facts, program: ONNXProgram) -> str:
+    """Returns the head of the report of a program, which notebooks show."""
+    return head(gather_head(facts, program))
+
+
 def head(facts: Facts) -> str:
     """Returns the head of the report as an HTML table, for a notebook."""
-    verdict = facts.verdict()
+    verdict = verdict_of(facts)
     rows = {**headline(facts)}
     if facts.model is not None:
         rows["inputs"], rows["outputs"] = "; ".join(facts.model.inputs), "; ".join(facts.model.outputs)
@@ -83,7 +92,7 @@ def head(facts: Facts) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return files("fx_onnx").joinpath("program", "report", "assets", name).read_text(encoding="utf-8")
+    return files("fx_onnx").joinpath("report", "assets", name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
@@ -102,7 +111,7 @@ def _embedded(data: Any) -> str:
 
 def _data(facts: Facts) -> dict[str, Any]:
     """Returns the facts in the form that assets/report.js reads."""
-    verdict = facts.verdict()
+    verdict = verdict_of(facts)
     return {
         "verdict": {"state": verdict.state, "title": verdict.title, "details": [x for x in verdict.details if x]},
         "headline": list(headline(facts).items()),

@@ -8,17 +8,34 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fx_onnx.files.destination import writing
-from fx_onnx.report.facts import Facts
+from fx_onnx.program.export_facts import Facts
+from fx_onnx.report.facts import gather, verdict_of
 from fx_onnx.report.html_report import page
 from fx_onnx.report.report_sections import Section, headline, module_differences, sections
 
-__all__ = ["markdown", "write", "write_page"]
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from fx_onnx.program.onnx_program import ONNXProgram
+
+__all__ = ["markdown", "write", "write_page", "write_report"]
 
 _MOST_MODULES = 30
 _MARKUP = re.compile(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(")
 """What Markdown takes for markup; an underscore inside a word is none, nor is a bracket without a link."""
+
+
+def write_report(
+    facts: Facts,
+    program: ONNXProgram | None,
+    exported: ExportedProgram | None,
+    folder: str | os.PathLike[str],
+) -> Path:
+    """Writes the report of an export with the facts of its model; see ``write``."""
+    return write(gather(facts, program, exported), folder)
 
 
 def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None = None) -> Path:
@@ -45,19 +62,20 @@ def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None
     return path
 
 
-def write_page(facts: Facts, path: str | os.PathLike[str]) -> None:
-    """Writes the HTML report to a path.
+def write_page(facts: Facts, program: ONNXProgram, path: str | os.PathLike[str]) -> None:
+    """Writes the HTML report of a program to a path.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
     with writing("The report", path):
-        Path(path).write_text(page(facts), encoding="utf-8")
+        text = page(gather(facts, program, program.exported_program))
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def markdown(facts: Facts) -> str:
     """Returns the report as Markdown."""
-    verdict = facts.verdict()
+    verdict = verdict_of(facts)
     parts = [f"# {_plain(verdict.title)}", *(_plain(detail) for detail in verdict.details if detail)]
     parts.append("\n".join(f"- {name}: {_plain(text)}" for name, text in headline(facts).items()))
     found = sections(facts)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from fx_onnx.report.facts import Facts, StageOutcome
+from fx_onnx.program.export_facts import Facts, StageOutcome
+from fx_onnx.report.facts import compared_outputs
 from fx_onnx.report.graph_facts import GraphFacts
 from fx_onnx.verification.tensor_comparison import Difference
 from fx_onnx.verification.verification_result import worst_of
@@ -137,7 +138,7 @@ def _computed_dims(facts: Facts) -> Iterator[tuple[str, list[str], str]]:
 def _results(facts: Facts) -> Iterator[Section]:
     if facts.verification is not None:
         header = ("", "value", "type", "max difference#", "allowed#", "relative to scale#", "non-finite#", "problem")
-        rows = [_difference(sizes, each) for sizes, each in facts.compared()]
+        rows = [_difference(sizes, each) for sizes, each in compared_outputs(facts)]
         yield Section("Verification", header, rows, place="top").folded(1)
 
 

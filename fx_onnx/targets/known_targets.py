@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.registry.plugins import Group
+from fx_onnx.registry.rooms import TABLE, find
 
 if TYPE_CHECKING:
     from fx_onnx.targets.target import Target
 
 __all__ = ["NAMES", "PLUGINS", "VARIANTS", "find_target"]
 
-NAMES = (
-    "onnxruntime",
-    "onnxruntime-genai",
-    "onnxruntime-web",
-    "openvino",
-    "reference",
-    "tract",
-    "mnn",
-    "onnxruntime-cuda",
-    "tensorrt",
-    "coreml",
-    "directml",
-    "webgpu",
-    "webnn",
-)
-"""The names of all runtimes. The file of a target has its name, with underscores."""
-
 VARIANTS = {f"{name}-accuracy-level-4": name for name in ("onnxruntime", "onnxruntime-genai")}
 """Targets for the same runtime with faster, less exact products, and the name of the exact target."""
 
+NAMES = tuple(name for name in TABLE["fx_onnx.targets"] if name not in VARIANTS)
+"""The names of all runtimes."""
 
 _USUAL_NAMES = {
     "ort": "onnxruntime",
@@ -83,8 +68,7 @@ def find_target(target: str | Target) -> Target:
     if not isinstance(target, str) or (target not in NAMES and target not in VARIANTS):
         hint = _hint(target) or f"; the targets are {', '.join((*NAMES, *PLUGINS.names()))}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
-    module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")
-    found: Target = module.ACCURACY_LEVEL_4 if target in VARIANTS else module.TARGET
+    found: Target = find("fx_onnx.targets", target)
     return found
 
 

@@ -27,9 +27,9 @@ from torch.export import ExportedProgram
 from fx_onnx.messages.source_lines import is_internal, line_text, user_frame
 from fx_onnx.torch_internals.torch_private import GuardOnDataDependentSymNode, unset_fake_temporarily
 from fx_onnx.torch_internals.trace_private import recorded_number
-from fx_onnx.torchscript.script_private import SCRIPT_MARK
 
 __all__ = [
+    "SCRIPT_MARK",
     "GuardOrigin",
     "Question",
     "answered_by_sizes",
@@ -51,6 +51,9 @@ __all__ = [
     "traced_frames",
     "without_remainders",
 ]
+
+# Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
+SCRIPT_MARK = "TorchScript:"
 
 _INFINITE = import_module("torch.utils._sympy.numbers").int_oo
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,6 +74,7 @@ __all__ = [
     "optimization_hint",
     "python_kernels",
     "pytree",
+    "registered_symbolics",
     "remember_item",
     "replace_node",
     "replaced_kernels",
@@ -425,3 +427,15 @@ def list_python_builtins() -> None:
         rules.get_torch_obj_rule_map()
     except (ImportError, AttributeError):
         return
+
+
+def registered_symbolics() -> dict[str, Mapping[int, Callable[..., Any]]]:
+    """Returns the functions that ``torch.onnx.register_custom_op_symbolic`` registered: name → opset → function.
+
+    Without the module, or without its registry, which has no public reader: an empty dict. Such functions then have no
+    effect, and those that are registered with fx_onnx still have.
+    """
+    registry: Any = getattr(sys.modules.get("torch.onnx._internal.torchscript_exporter.registration"), "registry", None)
+    groups: Mapping[str, Any] = getattr(registry, "_registry", {})
+    found = {name: getattr(getattr(group, "_functions", None), "_overrides", {}) for name, group in groups.items()}
+    return {name: functions for name, functions in found.items() if functions}

@@ -5,27 +5,21 @@ The docstring of each function says what happens without the name.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from fx_onnx.torch_internals.guard_private import SCRIPT_MARK
+
 __all__ = [
-    "SCRIPT_MARK",
     "inlined_call",
-    "registered_symbolics",
     "script_attributes",
     "script_class",
     "script_method",
     "script_methods",
     "set_script_line",
 ]
-
-_REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
-
-# Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
-SCRIPT_MARK = "TorchScript:"
 
 
 def inlined_call(node: Any) -> Any:
@@ -89,15 +83,3 @@ def set_script_line(file: str, line: int) -> None:
 
 def _tracing_context() -> Any:
     return getattr(getattr(torch._guards, "TracingContext", None), "try_get", bool)() or None
-
-
-def registered_symbolics() -> dict[str, Mapping[int, Callable[..., Any]]]:
-    """Returns the functions that ``torch.onnx.register_custom_op_symbolic`` registered: name → opset → function.
-
-    Without the module, or without its registry, which has no public reader: an empty dict. Such functions then have no
-    effect, and those that are registered with fx_onnx still have.
-    """
-    registry: Any = getattr(sys.modules.get(_REGISTRATION), "registry", None)
-    groups: Mapping[str, Any] = getattr(registry, "_registry", {})
-    found = {name: getattr(getattr(group, "_functions", None), "_overrides", {}) for name, group in groups.items()}
-    return {name: functions for name, functions in found.items() if functions}

@@ -14,6 +14,7 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.forward_wrapper import write_in_place
+from fx_onnx.capture.scripts import InterpretedModule, is_script
 from fx_onnx.messages.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.threads import is_current
@@ -38,14 +39,7 @@ from fx_onnx.torchscript.script_values import (
     result_value,
 )
 
-__all__ = [
-    "ScriptedModule", "has_scripts", "interpreted_submodules", "is_script", "numbers_became_buffers", "scripted_module",
-]  # fmt: skip
-
-
-def is_script(model: Any) -> bool:
-    """Returns whether a model is a scripted or traced module or function."""
-    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+__all__ = ["ScriptedModule", "interpreted_submodules", "reads_mode", "scripted_module"]
 
 
 def scripted_module(script: Any) -> ScriptedModule:
@@ -86,20 +80,13 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
             parent._modules[name] = child
 
 
-def has_scripts(model: torch.nn.Module) -> bool:
-    """Returns whether a module is or contains a ScriptedModule."""
-    return any(isinstance(module, ScriptedModule) for module in model.modules())
+def reads_mode(script: torch.jit.ScriptModule) -> bool:
+    """Returns whether a method of a TorchScript module reads ``training``."""
+    graphs = [script_method(script, each).graph for each in script_methods(script)]
+    return any(node.s("name") == "training" for graph in graphs for node in graph.findAllNodes("prim::GetAttr"))
 
 
-def numbers_became_buffers(model: torch.nn.Module) -> bool:
-    """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule) and module.changed_numbers]
-    for script in scripts:
-        script.promote_numbers()
-    return bool(scripts)
-
-
-class ScriptedModule(torch.nn.Module):
+class ScriptedModule(InterpretedModule):
     """One module of a TorchScript program, or a function.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import Parameter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 import onnxscript
@@ -16,12 +16,11 @@ import torch
 from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions, kept_functions
-from fx_onnx.compat.symbolic_functions import SymbolicFunction, is_symbolic_function
-from fx_onnx.compat.symbolic_registry import PYTHON_OP
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.registry.plugins import Group, Plugin
+from fx_onnx.registry.rooms import find
 from fx_onnx.registry.translation_table import Translation, TranslationTable
 from fx_onnx.torch_internals.torch_private import (
     CustomOpDef,
@@ -32,6 +31,10 @@ from fx_onnx.torch_internals.torch_private import (
 )
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.onnxscript_functions import call_script, trace
+from fx_onnx.translation.symbolic_registry import PYTHON_OP
+
+if TYPE_CHECKING:
+    from fx_onnx.compat.symbolic_functions import SymbolicFunction
 
 PLUGINS = Group("fx_onnx.translations", "a dict like custom_translation_table", lambda each: isinstance(each, Mapping))
 
@@ -82,7 +85,7 @@ def registered_translations(registered: Mapping[str, Callable[..., Any]], table:
         if (packet := _operator_named(name)) is not None:
             of_library = str(function.__module__).partition(".")[0] == name.partition("::")[0]
             targets = [target for target in _targets(packet) if not (of_library and target in table)]
-            result += [_as_translation(SymbolicFunction(function, target, table.opset)) for target in targets]
+            result += [_as_translation(_symbolic_function(function, target, table.opset)) for target in targets]
     return result
 
 
@@ -131,6 +134,12 @@ def _operator_named(name: str) -> OpOverloadPacket | None:
     namespace, _, operator = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), operator, None)
     return packet if isinstance(packet, OpOverloadPacket) else None
+
+
+def _symbolic_function(*args: Any, **kwargs: Any) -> SymbolicFunction:
+    """Returns a symbolic function as a translation, which the room of torch.onnx's older interface makes."""
+    found: SymbolicFunction = find("translations", "symbolic functions")(*args, **kwargs)
+    return found
 
 
 def _as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translation:
@@ -193,10 +202,10 @@ def with_functions(
     """
     for target, function in kept_functions.kept_by_operator(program).items():
         if python_op is not None and _is_autograd_function(function):
-            symbolic = SymbolicFunction(python_op, function, table.opset, is_python_op=True)
+            symbolic = _symbolic_function(python_op, function, table.opset, is_python_op=True)
             table = table.extended([_as_translation(symbolic, target)])
         if autograd_functions.has_symbolic(function):
-            method = SymbolicFunction(function.symbolic, function, table.opset)
+            method = _symbolic_function(function.symbolic, function, table.opset)
             table = table.extended([_as_translation(method, target)])
         if function in table:
             table = table.extended([replace(table[function], target=target)])
@@ -221,8 +230,8 @@ def _is_of_numbers(key: Any) -> bool:
 
 def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translation:
     """Returns ``function`` as a translation of ``target`` that adapts the arguments and checks the results."""
-    if not isinstance(function, onnxscript.OnnxFunction) and is_symbolic_function(function):
-        symbolic = SymbolicFunction(function, target, opset)
+    if not isinstance(function, onnxscript.OnnxFunction) and _is_symbolic_function(function):
+        symbolic = _symbolic_function(function, target, opset)
         symbolic.check_arguments()
         return _as_translation(symbolic)
     name = str(getattr(function, "__name__", None) or getattr(function, "name", repr(function)))
@@ -348,3 +357,9 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
         yield
     finally:
         ir.set_value_magic_handler(before)
+
+
+def _is_symbolic_function(function: Any) -> bool:
+    """Returns whether the first parameter is named ``g`` or annotated with ``GraphContext``."""
+    parameters = list(inspect.signature(function).parameters.values())
+    return bool(parameters) and (parameters[0].name == "g" or "GraphContext" in str(parameters[0].annotation))

@@ -1,5 +1,17 @@
-"""The parts of verification: comparing values, running both sides, other sizes, and finding the cause of a difference.
+"""Compares programs with their modules: both sides run, at other sizes too, and the cause of a difference is found.
 
-It imports from the folders before ``program``, and from ``session.py``, ``input_binding.py`` and ``save.py`` there.
-``verify.py`` puts the parts together.
+``verify.py`` puts the parts together. The names of ``torch.onnx.verification`` are attributes of this package.
 """
+
+from typing import Any
+
+from fx_onnx.registry.rooms import TABLE, find
+
+__all__ = list(TABLE[__name__])
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name of torch.onnx.verification on first use."""
+    if name not in TABLE[__name__]:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find(__name__, name)

@@ -25,10 +25,10 @@ from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
 from fx_onnx.onnx_model.weights import has_storage
 from fx_onnx.program.input_binding import bind, user_inputs, user_leaves
 from fx_onnx.program.session import LoadedModel, flatten_outputs
+from fx_onnx.registry import rooms
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import pytree, storage_id
-from fx_onnx.torchscript.script_private import script_attributes
 from fx_onnx.verification.tensor_comparison import Difference, Tolerance, differences_of
 
 __all__ = [
@@ -292,7 +292,8 @@ def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
 
 def _plain_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
     """Returns the attributes of a module, also of TorchScript, that are numbers, texts or None."""
-    names = script_attributes(module) if isinstance(module, torch.jit.ScriptModule) else vars(module)
+    is_script = isinstance(module, torch.jit.ScriptModule)
+    names = rooms.find("models", "attributes of TorchScript")(module) if is_script else vars(module)
     return [(name, old) for name in names if isinstance(old := getattr(module, name), int | float | str | None)]
 
 

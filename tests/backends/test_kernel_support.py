@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.backends.kernel_support import refuse_missing, support
+from fx_onnx.backends.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
 from tests.backends.exporting import exported
@@ -80,5 +80,5 @@ def test_what_an_export_for_the_target_replaces() -> None:
 def test_refusal() -> None:
     program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
     with pytest.raises(fx_onnx.UnsupportedOperatorError, match=r"target webgpu cannot run the model: NonZero \(.*py:"):
-        refuse_missing(program.supports("webgpu"))
-    refuse_missing(program.supports("onnxruntime"))
+        program.supports("webgpu").refuse_missing()
+    program.supports("onnxruntime").refuse_missing()

@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.onnx import symbolic_helper as torch_helper
 
 import fx_onnx
-from fx_onnx.compat.symbolic_registry import register, unregister
+from fx_onnx.translation.symbolic_registry import register, unregister
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)

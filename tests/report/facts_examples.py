@@ -1,7 +1,7 @@
 """Facts of two exports for the tests of the reports: one that failed, and one with everything."""
 
 from fx_onnx.messages.message_ids import Finding, MessageId
-from fx_onnx.report.facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.program.export_facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.sizes.dim_table import DimSummary, DimTable
 from fx_onnx.verification.verify import Difference, Verification
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 import fx_onnx
-from fx_onnx.report.facts import Facts, gather
+from fx_onnx.program.export_facts import Facts
+from fx_onnx.report.facts import gather
 
 
 def test_without_a_program_the_versions_are_known() -> None:

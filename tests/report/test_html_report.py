@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ONNXProgram
-from fx_onnx.report.facts import Facts
+from fx_onnx.program.export_facts import Facts
 from fx_onnx.report.html_report import head, page
 from fx_onnx.verification.verify import Difference, Verification
 from tests.browser import Browser, browser, missing

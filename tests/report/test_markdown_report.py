@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from fx_onnx.messages.errors import ArgumentError
-from fx_onnx.report.facts import Facts
+from fx_onnx.program.export_facts import Facts
 from fx_onnx.report.markdown_report import markdown, write, write_page
 from tests.report.facts_examples import COMPLETE, FAILED
 

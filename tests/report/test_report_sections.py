@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import fx_onnx
-from fx_onnx.report.facts import Facts, gather
+from fx_onnx.program.export_facts import Facts
+from fx_onnx.report.facts import gather
 from fx_onnx.report.report_sections import (
     compared_values,
     headline,
@@ -107,4 +108,4 @@ def test_a_verified_export_has_the_difference_of_each_module() -> None:
     (section,) = (each for each in sections(facts) if each.title == "Verification")
     assert [row[0] for row in section.rows] == ["ok"] * len(section.rows)
     assert any(" at batch=" in row[1] for row in section.rows)
-    assert "It also agrees at batch=" in facts.verdict().details[0]
+    assert "It also agrees at batch=" in verdict_of(facts).details[0]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,12 +17,11 @@ from fx_onnx.capture.patches import dynamic_sizes, guard_places, layers, tensor_
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
-from fx_onnx.capture.patches.patching import Patch, apply_patches
+from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValue, record_changed_values
-from fx_onnx.libraries import recurrent_functions, transformers
-from fx_onnx.libraries import torchvision as vision
+from fx_onnx.registry.rooms import TABLE, find
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import list_python_builtins
 
@@ -33,16 +35,12 @@ PATCHES: tuple[Patch, ...] = (
     *torch_functions.PATCHES,
     *layers.PATCHES,
     *tensor_data.PATCHES,
-    *vision.PATCHES,
-    *transformers.PATCHES,
-    *recurrent_functions.PATCHES,
 )
-"""Everything that a trace replaces by name. Kernels of operators and what needs the model are in functions below."""
+"""What every trace replaces by name. Kernels of operators and what needs the model are in functions below."""
 
 _REDIRECTED: Mapping[Any, Callable[..., Any]] = {
     torch.linalg.lstsq: torch_functions.lstsq,
     torch._assert: torch_functions.assert_,
-    **transformers.REDIRECTED,
 }
 """The functions that torch lets a mode replace, so that their attributes stay as they are."""
 
@@ -97,7 +95,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     modules = tuple(model.modules())
     patches = [
         patch
-        for patch in (*PATCHES, *recurrent_functions.recurrence_patches(modules))
+        for patch in (*PATCHES, *_library_patches(modules, strict))
         if patch.strict in (None, strict) and (patch.layer is None or any(isinstance(m, patch.layer) for m in modules))
     ]
     with ExitStack() as stack:
@@ -115,7 +113,42 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         weights = WeightValues(model)
         enter(weights.watched())
         pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
-        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **weights.replacements, **pieces})
+        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
         conditions = enter(watch_conditions(changes.without_checks, mode.errors))
         yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
         mode.refuse_lost_writes()
+
+
+# --- libraries --------------------------------------------------------------------------------------------------------
+
+
+def _library_patches(modules: Iterable[torch.nn.Module], strict: bool) -> Iterator[Patch]:
+    """Yields the replacements in libraries, whose room is imported when a replaced function is first called."""
+    for target in TABLE["patches"]:
+        if target.partition(":")[0] in sys.modules:
+            patch = Patch(target, Around(partial(_replaced_when_called, target)), "")
+            # Strict mode traces the code of replacements.
+            yield _library_patch(target) if strict or patch.place is None else patch
+    files = {type(module).__module__ for module in modules}
+    defined = chain.from_iterable(vars(sys.modules[each]) for each in files if each.startswith("transformers."))
+    if function := next(iter(TABLE["recurrences"].keys() & set(defined)), None):
+        yield from find("recurrences", function)(modules)
+
+
+def _library_patch(target: str) -> Patch:
+    return next(each for each in find("patches", target) if each.target == target)
+
+
+def _replaced_when_called(target: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls the replacement of a library's function in the same place."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _library_patch(target).replacement_of(original)(*args, **kwargs)
+
+    return call
+
+
+def _redirected(modules: Iterable[torch.nn.Module]) -> Mapping[Any, Callable[..., Any]]:
+    """Returns the functions that a mode replaces for the files of models."""
+    files = {type(module).__module__.rpartition(".")[2] for module in modules} & TABLE["redirected"].keys()
+    return {name: function for each in files for name, function in find("redirected", each).items()}

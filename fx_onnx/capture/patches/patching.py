@@ -48,15 +48,17 @@ class Way(NamedTuple):
     Attributes:
         replace: Takes the owner and the name; returns the context in which the attribute is replaced.
         is_new: Whether the owner does not have the attribute.
+        make: Takes the original and returns its replacement, if it is made so.
     """
 
     replace: Callable[[Any, str], AbstractContextManager[None]]
     is_new: bool = False
+    make: Callable[[Any], Any] | None = None
 
 
 def Around(make: Callable[[Any], Any]) -> Way:
     """Takes a function that takes the original and returns its replacement."""
-    return Way(lambda owner, name: replace_attribute(owner, name, make(getattr(owner, name))))
+    return Way(lambda owner, name: replace_attribute(owner, name, make(getattr(owner, name))), make=make)
 
 
 def InAllThreads(make: Callable[[Any], Any]) -> Way:
@@ -107,19 +109,30 @@ class Patch(NamedTuple):
             return None
         return import_module(name) if name.partition(".")[0] in _OWN else sys.modules.get(name)
 
-    def find(self) -> tuple[Any, str] | None:
-        """Returns the module or the class that has the attribute, and its name; None, with a log, if it is gone."""
+    @property
+    def place(self) -> tuple[Any, str] | None:
+        """The module or the class that has the attribute, and its name; None if it is gone."""
         *owners, name = self.target.partition(":")[2].split(".")
         owner = reduce(lambda found, each: getattr(found, each, None), owners, self.module)
-        if hasattr(owner, name) or (
-            owner is not None and isinstance(self.replacement, Way) and self.replacement.is_new
-        ):
-            return owner, name
-        _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
-        return None
+        is_new = owner is not None and isinstance(self.replacement, Way) and self.replacement.is_new
+        return (owner, name) if hasattr(owner, name) or is_new else None
+
+    def find(self) -> tuple[Any, str] | None:
+        """Returns the place; None, with a log, if it is gone."""
+        if (place := self.place) is None:
+            _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
+        return place
+
+    def replacement_of(self, original: Any) -> Any:
+        """Returns what replaces a function; the function itself in versions of the library that have another one."""
+        made = self.replacement
+        if self.module is None:
+            return original
+        return made.make(original) if isinstance(made, Way) and made.make is not None else made
 
 
-FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
+_FOLDERS = Path(__file__).parent, Path(__file__).parents[2] / "libraries"
+FILES_BETWEEN = frozenset({*(str(file) for folder in _FOLDERS for file in folder.glob("*.py")), str(threads.__file__)})
 """The files of the replacements, whose frames are between the forward and torch."""
 
 KEPT_MARK = "kept_by_user"

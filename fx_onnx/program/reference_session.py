@@ -8,11 +8,14 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from fx_onnx.backends.reference import TARGET
 from fx_onnx.files.serialization import drop_initializer_infos
 from fx_onnx.onnx_model.weights import Weight, as_torch
+from fx_onnx.passes.matchers import attribute, constant_integers
 
-__all__ = ["ReferenceSession", "reason_not_run"]
+__all__ = ["ReferenceSession", "defect", "reason_not_run"]
+
+_RECURRENT = ("GRU", "LSTM", "RNN")
+_SCAN_ATTRIBUTES = ("scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions")
 
 
 class ReferenceSession:
@@ -39,4 +42,20 @@ def reason_not_run(node: ir.Node, model: ir.Model) -> str:
     """Returns why the evaluator cannot run a node; empty if it can."""
     if node.domain and node.op_identifier() not in model.functions:
         return f"it has no operators of the domain {node.domain}"
-    return TARGET.constraint(node) if TARGET.constraint is not None else ""
+    return defect(node)
+
+
+def defect(node: ir.Node) -> str:
+    """Returns what the evaluator computes wrongly or cannot compute; measured with onnx 1.23.2."""
+    inputs = [*node.inputs, *[None] * 5]
+    if node.op_type in _RECURRENT and inputs[4] is not None:
+        return "the evaluator ignores the lengths of the sequences"
+    if node.op_type == "RNN" and set(attribute(node, "activations", ["Tanh"])) != {"Tanh"}:
+        return "the evaluator knows no activation other than Tanh"
+    if node.op_type == "Scan" and any(any(attribute(node, name, ())) for name in _SCAN_ATTRIBUTES):
+        return "the evaluator scans the first axis only, and forwards only"
+    if node.op_type == "Pad" and min(constant_integers(inputs[1]) or [0], default=0) < 0:
+        return "the evaluator does not cut off elements"
+    if node.op_type == "ConvTranspose" and attribute(node, "group", 1) > 1:
+        return "the evaluator computes one group only"
+    return ""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fx_onnx import ArgumentError
-from fx_onnx.compat.symbolic_registry import register, registered, unregister
+from fx_onnx.translation.symbolic_registry import register, registered, unregister
 
 
 def old(g: Any, x: Any) -> Any: ...

@@ -14,7 +14,7 @@ from typing import Any
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.torchscript.script_private import registered_symbolics
+from fx_onnx.torch_internals.torch_private import registered_symbolics
 
 Symbolic = Callable[..., Any]
 

@@ -1,0 +1,225 @@
+"""The rooms, and the one table by which the rest of the package finds what is in them.
+
+A room is a folder that can be deleted: everything else is still right. The core is all other folders. It imports no
+room. It asks the table for what it needs, and the module is imported then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from fx_onnx.messages.errors import MissingPackageError
+
+__all__ = ["ROOMS", "TABLE", "find", "is_installed", "module_of"]
+
+ROOMS: Mapping[str, str] = {
+    "applications": "exports the folders that applications load",
+    "backends": "exports to opsets below 18 and for other runtimes than ONNX Runtime's CPU provider",
+    "cli": "is the command fx-onnx",
+    "compat": "has torch.onnx's older interface: symbolic functions, older keywords, and modules as functions",
+    "integrations": "lets other programs export through fx_onnx",
+    "libraries": "exports the models of transformers and torchvision that need replacements in these libraries",
+    "quantized_weights": "exports weights of 8, 4 and 2 bits",
+    "references": "saves models that read their weights from the files of a checkpoint",
+    "report": "writes reports",
+    "torchscript": "exports TorchScript modules and functions",
+    "verification": "compares programs with their modules",
+}
+"""The folder of each room, and what it does, for the message where the folder is missing."""
+
+_CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
+_DETECTION, _MODELS = "torchvision.models.detection", "transformers.models"
+_FASTSPEECH = f"{_MODELS}.fastspeech2_conformer.modeling_fastspeech2_conformer"
+_PATCHED: Mapping[str, Sequence[str]] = {
+    "fx_onnx.libraries.torchvision:PATCHES": (
+        "torchvision.ops.boxes:batched_nms",
+        f"{_DETECTION}._utils:BoxCoder.decode",
+        f"{_DETECTION}._utils:_topk_min",
+        f"{_DETECTION}.roi_heads:heatmaps_to_keypoints",
+        f"{_DETECTION}.roi_heads:paste_masks_in_image",
+        f"{_DETECTION}.transform:_resize_image_and_masks",
+        f"{_DETECTION}.transform:GeneralizedRCNNTransform.batch_images",
+        "torchvision.ops.poolers:_setup_scales",
+        "fastai.layers:ToTensorBase.forward",
+    ),
+    "fx_onnx.libraries.transformers:PATCHES": (
+        f"{_CACHES}:DynamicSlidingWindowLayer.update",
+        f"{_CACHES}:DynamicSlidingWindowLayer.get_mask_sizes",
+        f"{_CACHES}:StaticSlidingWindowLayer.update",
+        f"{_CACHES}:StaticSlidingWindowLayer.get_mask_sizes",
+        f"{_MASKS}:_ignore_causal_mask_sdpa",
+        f"{_MASKS}:_ignore_bidirectional_mask_sdpa",
+        f"{_MASKS}:prepare_padding_mask",
+        f"{_MASKS}:create_recurrent_attention_mask",
+        f"{_MODELS}.openai_privacy_filter.modeling_openai_privacy_filter:OpenAIPrivacyFilterExperts.forward",
+        f"{_MODELS}.longcat_flash.modeling_longcat_flash:LongcatFlashExperts.forward",
+        f"{_MODELS}.encodec.modeling_encodec:EncodecConv1d.forward",
+        f"{_FASTSPEECH}:length_regulator",
+        f"{_FASTSPEECH}:FastSpeech2ConformerRelPositionalEncoding.forward",
+        f"{_FASTSPEECH}:FastSpeech2ConformerAttention.shift_relative_position_tensor",
+    ),
+    "fx_onnx.libraries.recurrent_functions:PATCHES": (
+        f"{_CACHES}:Cache.get_recurrent_state",
+        f"{_MODELS}.minimax.modeling_minimax:MiniMaxLightningAttention.forward",
+        f"{_CACHES}:LinearAttentionLayer.update_conv_state",
+    ),
+}
+"""The functions of libraries that are replaced during a capture. A room is imported when one of them is called."""
+
+_RECURRENCES = (
+    "torch_chunk_gated_delta_rule",
+    "torch_recurrent_gated_delta_rule",
+    "chunk_kimi_delta_attention",
+    "recurrent_kimi_delta_attention",
+    "mamba2_chunk_scan",
+    "mamba2_selective_state_update",
+    "mamba_selective_scan",
+    "mamba_selective_state_update",
+    "rwkv_linear_attention_cpu",
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
+)
+"""The recurrences that files of models in transformers define, each its own copy."""
+
+TABLE: Mapping[str, Mapping[str, str]] = {
+    "fx_onnx": {
+        "Difference": "fx_onnx.verification.tensor_comparison:Difference",
+        "ExportableModule": "fx_onnx.compat.exportable_module:ExportableModule",
+        "InputObserver": "torch.onnx:InputObserver",
+        "JitScalarType": "fx_onnx.compat.jit_scalar_type:JitScalarType",
+        "ONNXProgram": "fx_onnx.program.onnx_program:ONNXProgram",
+        "OperatorExportTypes": "fx_onnx.capture.export_modes:OperatorExportTypes",
+        "TrainingMode": "fx_onnx.capture.export_modes:TrainingMode",
+        "Verification": "fx_onnx.verification.verification_result:Verification",
+        "disable_log": "fx_onnx.compat.log:disable_log",
+        "enable_log": "fx_onnx.compat.log:enable_log",
+        "export": "fx_onnx.export:export",
+        "export_pretrained": "fx_onnx.applications.export_pretrained:export_pretrained",
+        "export_to_pretty_string": "fx_onnx.compat.utils:export_to_pretty_string",
+        "is_in_onnx_export": "fx_onnx.capture.export_flag:is_in_onnx_export",
+        "is_onnx_log_enabled": "fx_onnx.compat.log:is_onnx_log_enabled",
+        "optimize": "fx_onnx.passes.optimize:optimize",
+        "register_custom_op_symbolic": "fx_onnx.compat.utils:register_custom_op_symbolic",
+        "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx:replacing_torch_onnx",
+        "rule": "fx_onnx.passes.rules:rule",
+        "select_model_mode_for_export": "fx_onnx.compat.utils:select_model_mode_for_export",
+        "symbolic_helper": "fx_onnx.compat.symbolic_helper",
+        "text_generation_arguments": "fx_onnx.applications.text_generation:text_generation_arguments",
+        "unconvertible_ops": "fx_onnx.compat.utils:unconvertible_ops",
+        "unregister_custom_op_symbolic": "fx_onnx.compat.utils:unregister_custom_op_symbolic",
+        "utils": "fx_onnx.compat.utils",
+        "verification": "fx_onnx.verification",
+        "verify": "fx_onnx.verification.verify:verify",
+    },
+    "fx_onnx.targets": {
+        "onnxruntime": "fx_onnx.targets.onnxruntime:TARGET",
+        "onnxruntime-genai": "fx_onnx.backends.onnxruntime_genai:TARGET",
+        "onnxruntime-web": "fx_onnx.backends.onnxruntime_web:TARGET",
+        "openvino": "fx_onnx.backends.openvino:TARGET",
+        "reference": "fx_onnx.backends.reference:TARGET",
+        "tract": "fx_onnx.backends.tract:TARGET",
+        "mnn": "fx_onnx.backends.mnn:TARGET",
+        "onnxruntime-cuda": "fx_onnx.backends.onnxruntime_cuda:TARGET",
+        "tensorrt": "fx_onnx.backends.tensorrt:TARGET",
+        "coreml": "fx_onnx.backends.coreml:TARGET",
+        "directml": "fx_onnx.backends.directml:TARGET",
+        "webgpu": "fx_onnx.backends.webgpu:TARGET",
+        "webnn": "fx_onnx.backends.webnn:TARGET",
+        "onnxruntime-accuracy-level-4": "fx_onnx.targets.onnxruntime:ACCURACY_LEVEL_4",
+        "onnxruntime-genai-accuracy-level-4": "fx_onnx.backends.onnxruntime_genai:ACCURACY_LEVEL_4",
+    },
+    "arguments": {
+        "removed keywords": "fx_onnx.compat.removed_keywords:modern",
+        "positional arguments": "fx_onnx.compat.removed_keywords:refuse_positional",
+    },
+    "models": {
+        "TorchScript": "fx_onnx.torchscript.scripted_module:scripted_module",
+        "TorchScript submodules": "fx_onnx.torchscript.scripted_module:interpreted_submodules",
+        "mode of TorchScript": "fx_onnx.torchscript.scripted_module:reads_mode",
+        "attributes of TorchScript": "fx_onnx.torchscript.script_private:script_attributes",
+    },
+    "patches": {target: row for row, targets in _PATCHED.items() for target in targets},
+    "redirected": {"modeling_ovis2": "fx_onnx.libraries.transformers:REDIRECTED"},
+    "recurrences": dict.fromkeys(_RECURRENCES, "fx_onnx.libraries.recurrent_functions:recurrence_patches"),
+    "translations": {
+        "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
+        "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",
+        "linear attention": "fx_onnx.libraries.recurrences:runtime_linear_attention",
+        "causal convolution": "fx_onnx.libraries.recurrences:causal_conv1d",
+    },
+    "passes": {
+        "fuse_dequantize_linear": "fx_onnx.quantized_weights.dequantized_weights:fuse_dequantize_linear",
+        "fuse_unpacked_weights": "fx_onnx.quantized_weights.dequantized_weights:fuse_unpacked_weights",
+        "gather_quantized_rows": "fx_onnx.quantized_weights.dequantized_weights:gather_quantized_rows",
+        "fuse_matmul_nbits": "fx_onnx.quantized_weights.nbits_products:EXACT",
+        "fuse_matmul_nbits with rounding": "fx_onnx.quantized_weights.nbits_products:ROUNDED",
+    },
+    "stages": {
+        "convert_opset": "fx_onnx.backends.ladder:convert_opset",
+        "modules_to_functions": "fx_onnx.compat.module_functions:modules_to_functions",
+        "check": "fx_onnx.verification.verify:check_model",
+        "verify": "fx_onnx.verification.verify:verify",
+    },
+    "program": {
+        "save_genai": "fx_onnx.applications.genai.genai_folder:write_genai_folder",
+        "supports": "fx_onnx.backends.kernel_support:support",
+        "weights_from": "fx_onnx.references.weight_references:referring",
+        "report": "fx_onnx.report.markdown_report:write_report",
+        "save_html": "fx_onnx.report.markdown_report:write_page",
+        "notebook": "fx_onnx.report.html_report:notebook_head",
+        "view": "fx_onnx.report.viewers:view",
+    },
+    "fx_onnx.verification": {
+        "GraphInfo": "fx_onnx.compat.graph_info:GraphInfo",
+        "OnnxBackend": "fx_onnx.compat.module_verification:OnnxBackend",
+        "VerificationInfo": "fx_onnx.compat.module_verification:VerificationInfo",
+        "VerificationOptions": "fx_onnx.compat.module_verification:VerificationOptions",
+        "find_mismatch": "fx_onnx.compat.graph_info:find_mismatch",
+        "verify": "fx_onnx.compat.module_verification:verify",
+        "verify_onnx_program": "fx_onnx.compat.module_verification:verify_onnx_program",
+    },
+}
+"""What is handled → where: a module, or ``module:name``. The groups of targets, tasks and layouts have plug-ins too."""
+
+
+def find(group: str, name: str) -> Any:
+    """Returns what a row of the table names; its module is imported now.
+
+    Raises:
+        MissingPackageError: the folder of a room is missing.
+    """
+    return _found(TABLE[group][name])
+
+
+@cache
+def _found(path: str) -> Any:
+    name, _, attribute = path.partition(":")
+    module = module_of(name)
+    return getattr(module, attribute) if attribute else module
+
+
+def is_installed(room: str) -> bool:
+    """Returns whether the folder of a room is there."""
+    return find_spec(f"fx_onnx.{room}.__init__") is not None
+
+
+def module_of(name: str) -> Any:
+    """Imports a module of a room.
+
+    Raises:
+        MissingPackageError: the folder of the room is missing.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        package, _, inner = name.partition(".")
+        room = inner.partition(".")[0]
+        if room not in ROOMS or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise MissingPackageError(
+            f"This installation of {package} has no folder {room}, which {ROOMS[room]}; install {package} again."
+        ) from error
