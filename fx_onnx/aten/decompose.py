@@ -31,7 +31,8 @@ from fx_onnx.aten.fx_nodes import (
 )
 from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.decompositions import load
+from fx_onnx.decompositions.registry import DECOMPOSITIONS
 from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.messages.progress import report_progress
 from fx_onnx.registry.translation_table import Translation, TranslationTable
@@ -331,6 +332,7 @@ class Decomposition(NamedTuple):
 @functools.cache
 def find_decomposition(target: Any) -> Decomposition | None:
     """Returns the decomposition of ``target``: the package's own or else PyTorch's; None if there is none."""
+    load()
     name = target._schema.name if isinstance(target, OpOverload) else None
     if (own := DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)) is not None:
         return Decomposition(own, True)
