@@ -29,7 +29,7 @@ from fx_onnx.aten.fx_nodes import (
 )
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.decompositions import load
+from fx_onnx.decompositions import load_all
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import ZERO_TESTS, is_nonzero
 from fx_onnx.decompositions.registry import COMPLEX, Complex
@@ -58,7 +58,7 @@ def lower_complex(program: AtenProgram) -> AtenProgram:
     """
     if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
         return program
-    load()
+    load_all()
     decompose_calls(program, lambda n: _is_complex_call(n) and not _is_control_flow(n) and _pair_function(n) is None)
     tracer = ReplacementTracer.of(program)
     memo: dict[Hashable, Graph] = {}

@@ -332,8 +332,8 @@ class Decomposition(NamedTuple):
 @functools.cache
 def find_decomposition(target: Any) -> Decomposition | None:
     """Returns the decomposition of ``target``: the package's own or else PyTorch's; None if there is none."""
-    load()
     name = target._schema.name if isinstance(target, OpOverload) else None
+    load(name)
     if (own := DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)) is not None:
         return Decomposition(own, True)
     if not isinstance(target, OpOverload):

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass, ShapeInferencePass
 
+from fx_onnx.backends.legalization.rows import ROWS
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata
@@ -32,7 +33,6 @@ from fx_onnx.onnx_model.schemas import OperatorSchema, default_attribute, has_me
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.kernel_tables import since_version
-from fx_onnx.passes.legalization.rows import ROWS
 from fx_onnx.passes.legalization.table import Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, dims
 from fx_onnx.passes.rules import DeclinedError

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.onnx_model.dtypes import is_float
-from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_read
 from fx_onnx.targets.target import Lack, Target
 

@@ -3,8 +3,8 @@
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.onnx_model.dtypes import is_float
-from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.matchers import attribute
 from fx_onnx.targets.target import Target
 

@@ -1,6 +1,6 @@
 """OpenVINO on a CPU, through its ONNX frontend."""
 
-from fx_onnx.passes.legalization.legalize import legalizations
+from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_onnx.passes.legalization.scatters import legalize_gather_elements
+from fx_onnx.backends.legalization.scatters import legalize_gather_elements
 from fx_onnx.program.reference_session import defect
 from fx_onnx.targets.target import Target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.legalization.legalize import legalizations
+from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Lack, Target
 

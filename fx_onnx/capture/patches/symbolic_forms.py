@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.decompositions import load
+from fx_onnx.decompositions import load_all
 from fx_onnx.decompositions.registry import SYMBOLIC
 from fx_onnx.torch_internals.torch_private import OpOverload
 
@@ -37,7 +37,7 @@ def symbolic_form(
     Returns:
         What identifies the form in ``running``, and the form.
     """
-    load()
+    load_all()
     form = SYMBOLIC.get(function)
     if form is not None and form not in running:
         return form, form
@@ -56,7 +56,7 @@ def symbolic_form(
 @cache
 def view_forms() -> Container[Any]:
     """Returns the forms of operators whose results are views."""
-    load()
+    load_all()
     operators = {each: form for each, form in SYMBOLIC.items() if isinstance(each, OpOverload)}
     return {form for each, form in operators.items() if any(value.alias_info for value in each._schema.returns)}
 

@@ -4,125 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import rank_of, static_integers
+from fx_onnx.passes.legalization.forms import rank_of
 from fx_onnx.passes.legalization.table import WIDE, legalizes
-from fx_onnx.passes.matchers import dims, is_read, producer_of
+from fx_onnx.passes.matchers import producer_of
 from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_one_spatial_axis"]
-
-_FIRST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
-"""The value of each attribute for the axis that is added."""
 _OTHER_FORM = "its kernel is dynamic, or an attribute chooses the padding"
-
-
-# ---------------------------------------------------------------- older opsets
-
-
-@legalizes("Col2Im(x, image, block)", until=17)
-def convolve_columns(f: NodeBuilder, node: ir.Node, x: Value, image: Value, block: Value) -> Result:
-    """Col2Im(x) → ConvTranspose(Reshape(x), identity kernel).
-
-    Legal because a transposed convolution with a group for each channel, and a kernel that copies each position of a
-    block to its place, adds the blocks at their positions in the image.
-    """
-    whole, sizes = static_integers(image, "image sizes are") or [], static_integers(block, "block sizes are") or []
-    channels = None if node.outputs[0].shape is None else node.outputs[0].shape[1]
-    if not isinstance(channels, int):
-        return "its number of channels is not static"
-    axes, area = len(sizes), math.prod(sizes)
-    strides, dilations = f.attribute("strides", [1] * axes), f.attribute("dilations", [1] * axes)
-    pads = list(f.attribute("pads", [0] * 2 * axes))
-    spans = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, sizes, strict=True)]
-    padded = [whole[a] + pads[a] + pads[a + axes] for a in range(axes)]
-    steps = [(padded[a] - spans[a]) // strides[a] + 1 for a in range(axes)]
-    unread = [padded[a] - (steps[a] - 1) * strides[a] - spans[a] for a in range(axes)]
-    kernel = np.tile(np.eye(area, dtype=f.dtype.numpy()).reshape(area, 1, *sizes), (channels, *[1] * (axes + 1)))
-    columns = f.Reshape(x, [0, channels * area, *steps])
-    summed = f.ConvTranspose(columns, kernel, group=channels, strides=list(strides), dilations=list(dilations))
-    # Cut or extend to the image by a Pad, because output_padding must be smaller than the stride.
-    ends = [rest - end for rest, end in zip(unread, pads[axes:], strict=True)]
-    return f.Pad(summed, [0, 0, *(-begin for begin in pads[:axes]), 0, 0, *ends])
-
-
-@legalizes("AveragePool(x)", "MaxPool(x)", until=9)
-def pool_without_ceil_mode(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
-    """MaxPool<ceil_mode=1>(x), AveragePool<ceil_mode=1> → the same with more padding at the end, for static sizes.
-
-    Legal because padding counts neither for a maximum nor for an average without ``count_include_pad``. Opset 9 has no
-    dilations.
-    """
-    kept: dict[str, Any] = {n: attr for n, attr in node.attributes.items() if n not in ("ceil_mode", "dilations")}
-    if any(dilation != 1 for dilation in f.attribute("dilations", [])):
-        return "it has dilations"
-    if f.attribute("ceil_mode", 0):
-        if f.attribute("count_include_pad", 0):
-            return "it has ceil_mode and counts the padding"
-        kept["pads"] = _ceiled_pads(f)
-    return f.emit(node.op_type, [x], kept, outputs=len(node.outputs))
-
-
-def _ceiled_pads(f: NodeBuilder) -> list[int]:
-    kernel = f.attribute("kernel_shape")
-    strides, pads = f.attribute("strides", [1] * len(kernel)), list(f.attribute("pads", [0] * 2 * len(kernel)))
-    before, after = (dims(value) for value in (f.node.inputs[0], f.node.outputs[0]))
-    for place, (size, stride) in enumerate(zip(kernel, strides, strict=True)):
-        x, y = (None if sizes is None else sizes[place + 2] for sizes in (before, after))
-        if not isinstance(x, int) or not isinstance(y, int):
-            raise DeclinedError("it has ceil_mode, and its sizes are not static")
-        end = place + len(kernel)
-        pads[end] = max(pads[end], (y - 1) * stride + size - x - pads[place])
-        if pads[end] >= size:
-            raise DeclinedError("it has ceil_mode with a window that has no element")
-    return pads
-
-
-@legalizes("MaxPool(x)", until=7)
-def pool_without_indices(node: ir.Node) -> Result:
-    """MaxPool(x) with one result → the same.
-
-    Legal because opset 7 does not return the indices of the maxima, and nothing reads them.
-    """
-    if any(map(is_read, node.outputs[1:])):
-        return "its indices are read"
-    node.resize_outputs(1)
-    return None
-
-
-# ---------------------------------------------------------------- runtimes
-
-
-@legalizes(
-    "Conv(x, weight, *rest)",
-    "ConvTranspose(x, weight, *rest)",
-    since=13,
-    targets=("mnn",),
-    where={"x": lambda x: x.shape is not None and len(x.shape) == 3},
-)
-def legalize_one_spatial_axis(
-    f: NodeBuilder, node: ir.Node, x: Value, weight: Value, rest: Sequence[Value | None]
-) -> Result:
-    """Conv(x, w) of one axis → Squeeze(Conv(Unsqueeze(x), Unsqueeze(w))); ConvTranspose too.
-
-    Legal because a kernel of size 1 along an axis of size 1 changes nothing. MNN (measured with 3.6.1, on a CPU) has no
-    result of a grouped convolution along one axis with a computed weight, such as one with weight norm. An output of
-    the graph that is the result of a convolution along one axis, or its Relu, has one axis too many. Convolutions along
-    two axes are right.
-    """
-    given: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
-    options = {name: [_FIRST[name], *value] if name in _FIRST else value for name, value in given.items()}
-    if "pads" in options:
-        before, after = options["pads"]
-        options["pads"] = [0, before, 0, after]
-    operands = [f.Unsqueeze(x, [2]), f.Unsqueeze(weight, [2]), *rest]
-    return f.Squeeze(f.emit(node.op_type, operands, options)[0], [2])
 
 
 # ---------------------------------------------------------------- float64 by gathered windows

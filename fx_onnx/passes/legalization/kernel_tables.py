@@ -85,7 +85,7 @@ def kernel_table(name: str) -> KernelTable:
     Raises:
         FileNotFoundError: the package has no such table.
     """
-    text = (resources.files("fx_onnx.registry") / "kernels" / f"{name}.json").read_text(encoding="utf-8")
+    text = (resources.files("fx_onnx.passes.legalization") / "kernels" / f"{name}.json").read_text(encoding="utf-8")
     content = json.loads(text)
     rows = {op_type: tuple(map(_kernel, lines)) for op_type, lines in content.pop("operators").items()}
     return KernelTable(**content, rows=rows)

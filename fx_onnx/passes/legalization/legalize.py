@@ -140,7 +140,9 @@ _OF_CASTS = ("legalize_log_sum_exp", "legalize_squares")
 """The rows that need the dtypes with the casts."""
 
 
-def legalizations(target: str, *tables: str, without: Collection[str] = ()) -> tuple[Pass, ...]:
+def legalizations(
+    target: str, *tables: str, without: Collection[str] = (), rows: Sequence[Legalization] = ROWS
+) -> tuple[Pass, ...]:
     """Returns all passes that replace what a target cannot run, in order: its own, then those of every target.
 
     InsertCasts follows the passes that emit nodes that may need casts.
@@ -149,8 +151,9 @@ def legalizations(target: str, *tables: str, without: Collection[str] = ()) -> t
         target: the name of the target; one without rows gets those of every target.
         tables: the tables of kernels of the runtime's providers, by default that of ONNX Runtime's CPU provider.
         without: the names of passes that the target does not need.
+        rows: the rows among which those of the target are.
     """
-    own = [row for row in ROWS if target in row.targets and target != DEFAULT]
+    own = [row for row in rows if target in row.targets and target != DEFAULT]
     default = [row for row in ROWS if DEFAULT in row.targets]
     passes = (
         *own,

@@ -2,269 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
-from onnx_ir import DataType, Value
+from onnx_ir import Value
 
 from fx_onnx.onnx_model.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.legalization.forms import (
-    counted,
-    known_rank,
-    number_axis,
-    rank_of,
-    scalar_size,
-    size_of,
     swapped_with_last,
 )
 from fx_onnx.passes.legalization.table import WIDE, legalizes
-from fx_onnx.passes.matchers import constant_array, dims, initializer_tensor
-from fx_onnx.passes.rules import DeclinedError, Result
+from fx_onnx.passes.matchers import constant_array, dims
+from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_computed_resizes", "legalize_cubic_resize"]
+__all__ = ["PLACES", "ROUNDED", "Array", "Places", "aligned", "by_matrices", "cubic", "resize_weights", "times_matrix"]
 
-_Array = npt.NDArray[np.floating[Any]]
+Array = npt.NDArray[np.floating[Any]]
 # Maps positions of the result to positions of the input, given the sizes of input and result and the scale.
-_Places = Callable[[_Array, int, int, float], _Array]
-_COORDINATES = {
-    "nearest": ("asymmetric",),
-    "linear": ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
-}
-
-
-# ---------------------------------------------------------------- older opsets
-
-
-@legalizes("Resize(x, _ | None, scales | None, sizes | None)", until=17)
-def resize_all_axes(f: NodeBuilder, node: ir.Node, x: Value, scales: Value | None, sizes: Value | None) -> Result:
-    """Resize<axes>(x, scales or sizes) → Resize(x, scales or sizes of all axes).
-
-    Legal because the scale of an axis that is not listed is 1. With antialiasing, it becomes products with matrices,
-    which needs static sizes.
-    """
-    if f.attribute("antialias", 0):
-        result = _by_matrices(f, x)
-        return "it resizes integers with antialiasing, or some size is not static" if result is None else result
-    if f.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
-        return "it keeps the aspect ratio"
-    if axes := f.attribute("axes"):
-        rank = known_rank(f)
-        places = {axis % rank: place for place, axis in enumerate(axes)}
-        if scales is not None:
-            one = f.constant(np.ones(1, np.float32))
-            scales = _all_axes(f, scales, [places.get(axis, one) for axis in range(rank)])
-        if sizes is not None:
-            sizes = _all_axes(
-                f, sizes, [places[axis] if axis in places else size_of(f, x, axis) for axis in range(rank)]
-            )
-    newer = ("axes", "keep_aspect_ratio_policy", "antialias")
-    kept = {name: each for name, each in node.attributes.items() if name not in newer}
-    return f.Resize(x, None, scales, *([] if sizes is None else [sizes]), **kept)
-
-
-def _all_axes(f: NodeBuilder, values: Value, parts: Sequence[int | Value]) -> Value:
-    """Concatenates elements of ``values``, given by position, and other values of one element."""
-    known = constant_array(values)
-    arrays = [constant_array(p) if isinstance(p, Value) else None if known is None else known[p : p + 1] for p in parts]
-    if (found := [array for array in arrays if array is not None]) and len(found) == len(parts):
-        return f.constant(np.concatenate(found))
-    return f.Concat(*(f.Slice(values, [p], [p + 1], [0]) if isinstance(p, int) else p for p in parts), axis=0)
-
-
-@legalizes("Resize(x, roi | None, scales | None, sizes | None)", until=12)
-def resize_with_empty_inputs(
-    f: NodeBuilder, node: ir.Node, x: Value, roi: Value | None, scales: Value | None, sizes: Value | None
-) -> Result:
-    """Resize(x, , scales) → Resize(x, [], scales), Resize(x, , , sizes) → Resize(x, [], [], sizes).
-
-    Legal because opset 12 requires empty tensors where opset 13 allows absent inputs.
-    """
-    empty = f.constant(np.zeros(0, np.float32))
-    return f.Resize(x, roi or empty, scales or empty, *([] if sizes is None else [sizes]), **dict(node.attributes))
-
-
-@legalizes("Resize(x, _, scales, sizes | None)", until=10)
-def resize_by_gathers(f: NodeBuilder, x: Value, scales: Value, sizes: Value | None) -> Result:
-    """Resize(x, , scales or sizes) → Resize(x, scales), or for each axis Gather, or a sum of two Gathers with weights.
-
-    Legal because these are the formulas of Resize. Opset 10 has only nearest elements without a transformation of
-    coordinates and constant scales. With static sizes the weights are a matrix.
-    """
-    factors = constant_array(scales)
-    factors = factors if factors is not None and factors.size else None
-    mode, transformation = f.attribute("mode", "nearest"), f.attribute("coordinate_transformation_mode", "half_pixel")
-    is_plain = mode == "nearest" and transformation == "asymmetric" and f.attribute("nearest_mode") == "floor"
-    if is_plain and factors is not None and all(float(factor).is_integer() for factor in factors):
-        return f.Resize(x, scales, mode=mode)
-    if mode != "nearest" and not is_float(f.dtype):
-        return "it interpolates integers"
-    if (result := _by_matrices(f, x)) is not None:
-        return result
-    if mode == "cubic" or transformation not in _PLACES:
-        return f"its mode is {mode} with {transformation}, and its sizes are not static"
-    result = x
-    for axis in range(rank_of(x)):
-        if factors is None or factors[axis] != 1:
-            result = _resized(f, x, result, axis, sizes, None if factors is None else float(factors[axis]))
-    return result
-
-
-def _resized(f: NodeBuilder, image: Value, x: Value, axis: int, sizes: Value | None, factor: float | None) -> Value:
-    """Resizes one axis of x to an element of ``sizes``, or by a constant factor. ``image`` has the old size."""
-    before, after = (dims(value) for value in (image, f.node.outputs[0]))
-    if factor is None and before is not None and after is not None and before[axis] == after[axis]:
-        return x
-    length = f.Cast(scalar_size(f, image, axis), to=DataType.FLOAT)
-    if factor is not None:
-        scale = f.constant(factor, DataType.FLOAT)
-        new = f.Floor(f.Mul(length, scale))
-    elif sizes is not None:
-        new = f.Cast(f.Squeeze(f.Gather(sizes, [axis], axis=0), [0]), to=DataType.FLOAT)
-        scale = f.Div(new, length)
-    else:
-        raise DeclinedError("its scales are computed at run time")
-    number = f.Cast(counted(f, f.Cast(new, to=DataType.INT64)), to=DataType.FLOAT)
-    places = _places(f, number, length, new, scale)
-    end = f.Sub(length, 1.0)
-
-    def gathered(positions: Value) -> Value:
-        return f.Gather(x, f.Cast(positions, to=DataType.INT64), axis=axis)
-
-    if f.attribute("mode", "nearest") == "nearest":
-        is_floor = f.attribute("nearest_mode", "round_prefer_floor") == "floor"
-        if not is_floor and f.attribute("nearest_mode") != "round_prefer_ceil":
-            raise DeclinedError("of two elements that are equally near, it takes the first one")
-        places = f.Floor(places if is_floor else f.Add(places, 0.5))
-        return gathered(f.Min(f.Max(places, 0.0), end))
-    places = f.Min(f.Max(places, 0.0), end)
-    low = f.Floor(places)
-    weight = number_axis(f, f.Cast(f.Sub(places, low), to=f.dtype), rank_of(image) - 1 - axis)
-    first, second = gathered(low), gathered(f.Min(f.Add(low, 1.0), end))
-    return f.Add(f.Mul(first, f.Sub(1.0, weight)), f.Mul(second, weight))
-
-
-def _places(f: NodeBuilder, number: Value, length: Value, new: Value, scale: Value) -> Value:
-    """Returns the positions in x of the elements of the result, in float32 as ONNX Runtime computes them."""
-    transformation = f.attribute("coordinate_transformation_mode", "half_pixel")
-    if transformation == "asymmetric":
-        return f.Div(number, scale)
-    if transformation == "align_corners":
-        return f.Div(f.Mul(number, f.Sub(length, 1.0)), f.Max(f.Sub(new, 1.0), 1.0))
-    places = f.Sub(f.Div(f.Add(number, 0.5), scale), 0.5)
-    if transformation == "half_pixel":
-        return places
-    return f.Mul(places, f.Cast(f.Greater(new, 1.0), to=DataType.FLOAT))  # an axis of one element takes the first one
-
-
-@legalizes("Resize(x, scales)", until=9)
-def resize_by_upsample(f: NodeBuilder, node: ir.Node, x: Value, scales: Value) -> Result:
-    """Resize(x, scales) → Upsample(x, scales).
-
-    Legal because Resize of opset 10 is Upsample for scales of at least 1.
-    """
-    factors = constant_array(scales)
-    if factors is None or (factors < 1).any():
-        return "its scales are not constants of at least 1"
-    return f.Upsample(x, scales, **dict(node.attributes))
-
-
-# ---------------------------------------------------------------- runtimes
-
-
-@legalizes(
-    "Resize(x, _ | None, scales, ..., mode='cubic', coordinate_transformation_mode=coordinates)",
-    since=18,
-    targets=("mnn",),
-)
-def legalize_cubic_resize(f: NodeBuilder, node: ir.Node, x: Value, scales: Value, coordinates: str) -> Result:
-    """Resize(x, n, cubic, half_pixel) → Slice(Resize(Pad(x, 2), 2n, cubic, asymmetric), 3n + 1, -5n, step 2).
-
-    Legal where n is an integer: pixel i reads at (i + 1/2) / n - 1/2, which is where pixel 2i + 1 - n of the other
-    Resize reads. Two pixels at each edge are repeated because a cubic kernel reads four. MNN (measured with 3.6.1)
-    reads the wrong pixels with the coordinates half_pixel, and the right ones with asymmetric or align_corners.
-    """
-    sizes, tensor = dims(x), initializer_tensor(scales)
-    if coordinates not in ("half_pixel", "pytorch_half_pixel"):
-        return None
-    if sizes is None or len(sizes) != 4 or tensor is None or tensor.size != 4:
-        return "the scales are computed, or x has not four axes"
-    *outer, rows, columns = tensor.numpy().tolist()
-    if outer != [1, 1] or rows != columns or rows < 2 or rows != int(rows):
-        return f"the scales are {tensor.numpy().tolist()}"
-    if f.attribute("antialias", 0) or f.attribute("exclude_outside", 0):
-        return "antialias or exclude_outside is set"
-    n, padded = int(rows), f.Pad(x, [0, 0, 2, 2, 0, 0, 2, 2], mode="edge")
-    options = {**node.attributes, "coordinate_transformation_mode": "asymmetric"}
-    resized = f.Resize(padded, None, np.array([1, 1, 2 * n, 2 * n], np.float32), **options)
-    return f.Slice(resized, [3 * n + 1] * 2, [-5 * n] * 2, [2, 3], [2, 2])
-
-
-@legalizes(
-    "Resize(x, _ | None, _ | None, sizes, mode=mode, coordinate_transformation_mode=coordinates)",
-    since=13,
-    targets=("tract",),
-    where={"sizes": lambda sizes: initializer_tensor(sizes) is None},
-)
-def legalize_computed_resizes(
-    f: NodeBuilder, node: ir.Node, x: Value, sizes: Value, mode: str, coordinates: str
-) -> Result:
-    """Resize(x, sizes) → Gather(x, ⌊i · size / new size⌋) for each axis, or a mean of two Gathers if it is linear.
-
-    Legal because these are the elements that ONNX defines, nearest ones by floor. Constant sizes stay. tract (measured
-    with 0.23.9) fails in a run, because it needs the sizes as numbers: every U-Net with dynamic sizes.
-    """
-    before, after = dims(x), dims(node.outputs[0])
-    if coordinates not in _COORDINATES.get(mode, ()) or f.attribute("axes") or f.attribute("antialias", 0):
-        return f"the mode is {mode} with the coordinates {coordinates}"
-    if mode == "nearest" and f.attribute("nearest_mode", "round_prefer_floor") != "floor":
-        return "the nearest element is rounded"
-    if x.dtype != DataType.FLOAT or before is None or after is None:
-        return "the dtype is not float32, or the rank is unknown"
-    result = x
-    for axis in [axis for axis in range(len(before)) if before[axis] != after[axis]]:
-        place = _Axis(f, result, sizes, axis, len(before))
-        result = place.nearest(result) if mode == "nearest" else place.linear(result, coordinates)
-    return f.Identity(x) if result is x else result
-
-
-class _Axis:
-    """One axis of a Resize: its size before and after, as vectors of one number, and the new positions."""
-
-    def __init__(self, f: NodeBuilder, x: Value, sizes: Value, axis: int, rank: int) -> None:
-        self.f, self.axis, self.rank = f, axis, rank
-        new, old = f.Slice(sizes, [axis], [axis + 1]), f.Shape(x, start=axis, end=axis + 1)
-        # tract loses the length of a Range.
-        every = f.CumSum(f.Expand(np.array(1), new), np.array(0), exclusive=1)
-        self.old_size, self.new_size, self.positions = (f.Cast(value, to=DataType.FLOAT) for value in (old, new, every))
-
-    def _gathered(self, x: Value, positions: Value) -> Value:
-        """Returns the elements at positions that are whole numbers, the last one where they are too large."""
-        last = self.f.Sub(self.old_size, 1.0)
-        return self.f.Gather(x, self.f.Cast(self.f.Min(positions, last), to=DataType.INT64), axis=self.axis)
-
-    def nearest(self, x: Value) -> Value:
-        """Returns the elements whose positions are rounded down, with PyTorch's order of operations."""
-        f = self.f
-        return self._gathered(x, f.Floor(f.Mul(self.positions, f.Div(self.old_size, self.new_size))))
-
-    def linear(self, x: Value, coordinates: str) -> Value:
-        """Returns the means of two neighbours, weighted by the distance."""
-        f = self.f
-        if coordinates == "align_corners":
-            steps = f.Max(f.Sub(self.new_size, 1.0), 1.0)
-            places = f.Mul(self.positions, f.Div(f.Sub(self.old_size, 1.0), steps))
-        else:
-            shift = 0.0 if coordinates == "asymmetric" else 0.5
-            ratio = f.Div(self.old_size, self.new_size)
-            places = f.Max(f.Sub(f.Mul(f.Add(self.positions, shift), ratio), shift), 0.0)
-        low = f.Floor(places)
-        first, second = self._gathered(x, low), self._gathered(x, f.Add(low, 1.0))
-        share = number_axis(f, f.Sub(places, low), self.rank - self.axis - 1)
-        return f.Add(first, f.Mul(f.Sub(second, first), share))
+Places = Callable[[Array, int, int, float], Array]
 
 
 # ---------------------------------------------------------------- matrices
@@ -276,21 +34,21 @@ def resize_by_matrices(f: NodeBuilder, x: Value) -> Result:
 
     Legal because the elements of the result are weighted sums of those along each axis.
     """
-    result = _by_matrices(f, x)
+    result = by_matrices(f, x)
     return "some size is not static, or its coordinates have another form" if result is None else result
 
 
-def _by_matrices(f: NodeBuilder, x: Value) -> Value | None:
+def by_matrices(f: NodeBuilder, x: Value) -> Value | None:
     """Resizes axis by axis: a Gather for mode nearest, else a product with a matrix (in, out).
 
-    Returns None if a size is unknown, the coordinate transformation mode is not in ``_PLACES``, or integers are to be
+    Returns None if a size is unknown, the coordinate transformation mode is not in ``PLACES``, or integers are to be
     interpolated. Source: the formulas of "coordinate_transformation_mode" in ONNX Resize.
     """
     if f.attribute("mode", "nearest") != "nearest" and not is_float(f.dtype):
         return None
     sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
     scales = scales if scales is not None and scales.size else None  # no elements: below opset 13, absent
-    if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:
+    if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in PLACES:
         return None
     axes = f.attribute("axes", list(range(len(sizes))))
     for at, axis in enumerate(axes):
@@ -301,32 +59,32 @@ def _by_matrices(f: NodeBuilder, x: Value) -> Value | None:
         if scales is not None and np.float32(scale) != scales[at]:
             scale = undo_float32_rounding(float(scales[at]))
         if size != out or scale != 1:
-            x = _times_matrix(f, x, axis, size, out, scale)
+            x = times_matrix(f, x, axis, size, out, scale)
     return x
 
 
-def _times_matrix(f: NodeBuilder, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
+def times_matrix(f: NodeBuilder, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
     """Resizes one axis."""
-    places = _PLACES[f.attribute("coordinate_transformation_mode", "half_pixel")](
+    places = PLACES[f.attribute("coordinate_transformation_mode", "half_pixel")](
         np.arange(float(out)), size, out, scale
     )
     if f.attribute("mode", "nearest") == "nearest":
-        return f.Gather(x, np.clip(_ROUNDED[f.attribute("nearest_mode")](places), 0, size - 1).astype(int), axis=axis)
-    weights, rank = _weights(f, places, size, scale).astype(f.dtype.numpy()), len(dims(f.node.outputs[0]) or ())
+        return f.Gather(x, np.clip(ROUNDED[f.attribute("nearest_mode")](places), 0, size - 1).astype(int), axis=axis)
+    weights, rank = resize_weights(f, places, size, scale).astype(f.dtype.numpy()), len(dims(f.node.outputs[0]) or ())
     if axis == rank - 1:
         return f.MatMul(x, weights)
     swap = swapped_with_last(rank, axis)
     return f.Transpose(f.MatMul(f.Transpose(x, perm=swap), weights), perm=swap)
 
 
-def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
+def resize_weights(f: NodeBuilder, places: Array, size: int, scale: float) -> Array:
     """Returns the matrix (in, out) of interpolation weights. Elements beyond the ends repeat those at the ends."""
     linear, a = f.attribute("mode") == "linear", f.attribute("cubic_coeff_a", -0.75)
     stretch = min(scale, 1.0) if f.attribute("antialias", 0) else 1.0
     reach = (1 if linear else 2) / stretch
     taps = np.floor(places - reach)[:, None] + np.arange(1, int(np.ceil(2 * reach)) + 2)
     distance = np.abs(taps - places[:, None]) * stretch
-    part = np.maximum(1 - distance, 0) if linear else _cubic(distance, a)
+    part = np.maximum(1 - distance, 0) if linear else cubic(distance, a)
     if f.attribute("exclude_outside", 0):
         part = np.where((taps < 0) | (taps >= size), 0, part)
     if f.attribute("exclude_outside", 0) or stretch != 1:  # otherwise the weights sum to 1 already
@@ -336,24 +94,25 @@ def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
     return weights
 
 
-def _cubic(distance: _Array, a: float) -> _Array:
+def cubic(distance: Array, a: float) -> Array:
     """Evaluates the kernel of cubic convolution (Keys, IEEE Transactions on ASSP 29, 1981)."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
-def _aligned(place: _Array, size: int, out: int, scale: float) -> _Array:
+def aligned(place: Array, size: int, out: int, scale: float) -> Array:
+    """Returns the places of the elements of the result in the input, with aligned corners."""
     return place * ((size - 1) / max(out - 1, 1))
 
 
-_PLACES: dict[str, _Places] = {
+PLACES: dict[str, Places] = {
     "half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5 if out > 1 else 0 * place,
     "asymmetric": lambda place, size, out, scale: place / scale,
-    "align_corners": _aligned,
+    "align_corners": aligned,
 }
-_ROUNDED: dict[str, Callable[[_Array], _Array]] = {
+ROUNDED: dict[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "round_prefer_ceil": lambda places: np.floor(places + 0.5),
 }

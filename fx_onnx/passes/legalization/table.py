@@ -61,7 +61,7 @@ class Legalization(Rule):
 
 
 TABLE: list[Legalization] = []
-"""The rows of the files that are imported so far; ``rows.ROWS`` has all."""
+"""The rows of the files that are imported so far."""
 
 
 def by_operator(rows: Iterable[Legalization]) -> Mapping[str, Sequence[Legalization]]:

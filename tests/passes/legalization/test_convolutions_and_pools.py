@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.convolutions_and_pools import legalize_one_spatial_axis
+from fx_onnx.backends.legalization.convolutions_and_pools import legalize_one_spatial_axis
 from tests.passes.checking import check, model
 
 X = torch.randn(2, 4, 9)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.loops import legalize_initial_states
+from fx_onnx.backends.legalization.loops import legalize_initial_states
 from tests.passes.checking import check, model
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -3,12 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.reductions import (
-    legalize_log_sum_exp,
-    legalize_reductions,
-    legalize_scatter_reductions,
-    legalize_squares,
-)
+from fx_onnx.backends.legalization.reductions import legalize_reductions, legalize_scatter_reductions
+from fx_onnx.passes.legalization.reductions import legalize_log_sum_exp, legalize_squares
 from fx_onnx.passes.rewriter import Pass
 from tests.backends.exporting import exported, operators
 from tests.compare import assert_close

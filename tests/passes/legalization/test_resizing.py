@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.legalization.resizing import legalize_computed_resizes, legalize_cubic_resize
+from fx_onnx.backends.legalization.resizing import legalize_computed_resizes, legalize_cubic_resize
 from tests.passes.checking import check, check_equal, model
 
 # ---------------------------------------------------------------- bicubic upsampling

@@ -1,0 +1,1 @@
+"""The rows of the table of legalization that only older opsets and other runtimes need, by subject."""

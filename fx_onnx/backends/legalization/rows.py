@@ -1,0 +1,47 @@
+"""All rows of the table of legalization: those of the default target, and those of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fx_onnx.backends.legalization import (
+    axes_and_shapes,
+    convolutions_and_pools,
+    integers,
+    loops,
+    normalizations,
+    products,
+    ranges_and_slices,
+    reductions,
+    resizing,
+    sampling,
+    scatters,
+)
+from fx_onnx.passes.legalization import legalize
+from fx_onnx.passes.legalization.rows import all_rows
+from fx_onnx.passes.rewriter import Pass
+
+__all__ = ["ROWS", "SUBJECTS", "legalizations"]
+
+SUBJECTS = (
+    axes_and_shapes,
+    convolutions_and_pools,
+    integers,
+    loops,
+    normalizations,
+    products,
+    ranges_and_slices,
+    reductions,
+    resizing,
+    sampling,
+    scatters,
+)
+"""The files of this room whose rows fill the table."""
+
+ROWS = all_rows()
+"""The rows by subject, and those of one file in its order."""
+
+
+def legalizations(target: str, *tables: str, without: Collection[str] = ()) -> tuple[Pass, ...]:
+    """Returns all passes that replace what a runtime cannot run; the parameters are those of ``legalize.py``."""
+    return legalize.legalizations(target, *tables, without=without, rows=ROWS)
