@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import fx_onnx
+from fx_onnx.registry.rooms import TABLE
 
-NAMES = (*fx_onnx._OLD_API, *fx_onnx._OLD_MODULES)
+NAMES = tuple(TABLE["fx_onnx"])
 
 
 @pytest.mark.parametrize("name", NAMES)

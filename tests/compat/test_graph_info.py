@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.compat.graph_info import find_mismatch
-from fx_onnx.compat.verification import VerificationOptions
+from fx_onnx.verification import VerificationOptions
 
 X = torch.randn(2, 6)
 

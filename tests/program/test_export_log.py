@@ -7,8 +7,8 @@ from fx_onnx import ONNXProgram
 from fx_onnx.passes.cleanup.identities import eliminate_identities
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
-from fx_onnx.program.export_log import ExportLog, print_line
 from fx_onnx.program.export_facts import PassOutcome
+from fx_onnx.program.export_log import ExportLog, print_line
 
 
 def test_stages_are_timed_and_the_failed_one_is_recorded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.onnx.verification
 
-from fx_onnx.compat import verification
+from fx_onnx import verification
 
 
 def test_the_names_of_torch() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from fx_onnx.backends.legalization.scatters import wrapped
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization import forms
-from fx_onnx.backends.legalization.scatters import wrapped
 from fx_onnx.passes.legalization.scatters import stride
 from fx_onnx.passes.rules import DeclinedError
 from tests.passes.checking import model, run

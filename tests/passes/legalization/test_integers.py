@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.integers import legalize_boolean_counts, legalize_integer_argmax, legalize_integer_powers, legalize_narrow_fills, legalize_round
+from fx_onnx.backends.legalization.integers import (
+    legalize_boolean_counts,
+    legalize_integer_argmax,
+    legalize_integer_powers,
+    legalize_narrow_fills,
+    legalize_round,
+)
 from fx_onnx.passes.legalization.integers import legalize_integer_extrema
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model, run

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.integers import legalize_boolean_casts, legalize_is_inf, legalize_is_nan, legalize_less, legalize_where
+from fx_onnx.backends.legalization.integers import (
+    legalize_boolean_casts,
+    legalize_is_inf,
+    legalize_is_nan,
+    legalize_less,
+    legalize_where,
+)
 from fx_onnx.passes.rewriter import Pass
 from tests.passes.checking import check, model, run
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.onnx_model import metadata
 from fx_onnx.backends.legalization.normalizations import legalize_group_norm
+from fx_onnx.onnx_model import metadata
 from tests.compare import assert_close
 from tests.passes.checking import check, check_equal, model, run
 

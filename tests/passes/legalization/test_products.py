@@ -9,7 +9,13 @@ from torch import Tensor
 import fx_onnx
 from fx_onnx.backends.kernel_support import support
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.products import legalize_gemm_bias, legalize_integer_products, legalize_repeated_constants, legalize_saturating_products, legalize_unsigned_products
+from fx_onnx.backends.legalization.products import (
+    legalize_gemm_bias,
+    legalize_integer_products,
+    legalize_repeated_constants,
+    legalize_saturating_products,
+    legalize_unsigned_products,
+)
 from fx_onnx.passes.legalization.products import legalize_matrix_times_vector
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close

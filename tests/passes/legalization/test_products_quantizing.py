@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.products import legalize_dequantization, legalize_dynamic_quantization, legalize_quantization
+from fx_onnx.backends.legalization.products import (
+    legalize_dequantization,
+    legalize_dynamic_quantization,
+    legalize_quantization,
+)
 from tests.passes.checking import check, check_equal, model
 
 X = torch.tensor([[[0.5, 1.5], [-2.5, 300.0]], [[1.0, -7.25], [3.5, -999.0]]])

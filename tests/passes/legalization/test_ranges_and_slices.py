@@ -13,7 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.ranges_and_slices import legalize_ranges, legalize_slices_from_the_end, legalize_unique
+from fx_onnx.backends.legalization.ranges_and_slices import (
+    legalize_ranges,
+    legalize_slices_from_the_end,
+    legalize_unique,
+)
 from fx_onnx.passes.legalization.ranges_and_slices import legalize_range_indices
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.backends.exporting import exported, operators

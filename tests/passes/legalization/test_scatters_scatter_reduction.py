@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.backends.legalization.scatters import legalize_scatter_nd
+from fx_onnx.messages.errors import OnnxExporterError
 from tests.compare import assert_close
 from tests.passes.checking import model, run
 
