@@ -43,14 +43,14 @@ from fx_onnx.messages.torch_logs import redirect_torch_logs
 from fx_onnx.onnx_model import metadata, opsets
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions
-from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.optimize import keep_weights, passes_without
-from fx_onnx.passes.rewriter import apply
-from fx_onnx.passes.weights.stored_weights import (
+from fx_onnx.passes.cleanup.stored_weights import (
     fold_weight_selections,
     fold_weight_transposes,
     transpose_shared_weights,
 )
+from fx_onnx.passes.legalization.legalize import legalize
+from fx_onnx.passes.optimize import keep_weights, passes_without
+from fx_onnx.passes.rewriter import apply
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram

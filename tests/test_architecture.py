@@ -6,36 +6,54 @@ Each rule is one test, which lists all violations.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from fx_onnx.registry.rooms import ROOMS, TABLE
 from tests.sources import PACKAGE, ROOT, Source, folder_of, sources
 
-# A folder imports only from folders with a smaller number, so capture and aten do not import each other.
-ORDER = {
+# The folders of the core: one imports only from those with a smaller number.
+CORE = {
     "decompositions": 0,
-    "core": 1,
-    "capture": 2,
-    "aten": 2,
-    "translation": 3,
-    "ops": 4,
-    "passes": 5,
-    "targets": 6,
-    "program": 7,
-    "pipeline": 8,
-    "export": 9,
-    "torchscript": 10,
-    "integrations": 11,
-    "pretrained": 11,
-    "cli": 12,
+    "messages": 0,
+    "torch_internals": 1,
+    "onnx_model": 2,
+    "sizes": 3,
+    "registry": 4,
+    "capture": 5,
+    "aten": 5,
+    "translation": 6,
+    "translations": 7,
+    "passes": 7,
+    "targets": 8,
+    "files": 8,
+    "program": 9,
+    "pipeline": 10,
+    "export": 11,
+}
+
+# The rooms that a room may import, besides the core.
+MAY_IMPORT = {
+    "applications": {"libraries"},
+    "backends": set(),
+    "cli": {"applications", "integrations", "verification"},
+    "compat": {"verification"},
+    "integrations": set(),
+    "libraries": set(),
+    "quantized_weights": set(),
+    "references": set(),
+    "report": {"verification"},
+    "torchscript": set(),
+    "verification": set(),
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 
-# Importing these packages registers their functions, so their __init__ has code.
-REGISTRIES = {"fx_onnx/translations/__init__.py", "decompositions/__init__.py"}
+# The __init__ of these packages has code: it imports the files, or has the names of torch.onnx.verification.
+REGISTRIES = {"fx_onnx/translations/__init__.py", "decompositions/__init__.py", "fx_onnx/verification/__init__.py"}
 
 # Windows lacks these modules.
 POSIX_MODULES = {"crypt", "fcntl", "grp", "nis", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
@@ -43,6 +61,12 @@ GUARDED_POSIX = {("fx_onnx/files/locked_file.py", "fcntl")}  # it imports fcntl 
 
 # The errors are classes without a body, so there is nothing to test.
 WITHOUT_A_TEST = {"fx_onnx/messages/errors.py"}
+
+# The folders whose files may have equal names: a family of operators, and a subject of legalization.
+FAMILIES = (
+    {"decompositions", "translations", "capture/patches"},
+    {"passes/legalization", "backends/legalization"},
+)
 
 # New nodes of a shape that inference does not find: fx_onnx/passes/shape_inference.py names the reasons.
 GIVEN_SHAPES = {"fx_onnx/passes/fusion/attention_fusion.py": 1}  # an Expand to a sum of sizes
@@ -82,7 +106,7 @@ PRIVATE_ATTRIBUTES = {
 
 def test_the_top_level_is_the_layout() -> None:
     found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert found == TOP_LEVEL | {folder for folder in ORDER if (PACKAGE / folder).is_dir()}
+    assert found == TOP_LEVEL | {folder for folder in (*CORE, *ROOMS) if (PACKAGE / folder).is_dir()}
 
 
 def test_init_files_have_only_a_docstring() -> None:
@@ -96,18 +120,21 @@ def _code(tree: ast.Module) -> list[ast.stmt]:
 
 
 def test_file_names_are_unique_across_folders() -> None:
-    """A family of operators has the same name in ops, in decompositions and in the patches of torch."""
+    """No folder bears the name of a file either."""
     named = defaultdict(list)
     for source in sources():
         if not source.path.name.startswith("_"):
             named[source.path.name].append(source)
+    folders = Counter(path.name for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__")
+    assert [name for name, count in folders.items() if count > 1 and name != "legalization"] == []
+    assert [name for name in folders if f"{name}.py" in named and name != "capture"] == []
     repeated = [files for files in named.values() if len(files) > 1]
     assert [[s.name for s in files] for files in repeated if not _are_families(files)] == []
 
 
 def _are_families(files: list[Source]) -> bool:
-    folders = [source.path.parent.name for source in files]
-    return len(folders) == len(set(folders)) and set(folders) <= {"decompositions", "ops", "patches"}
+    folders = [source.path.parent.relative_to(ROOT).as_posix().removeprefix("fx_onnx/") for source in files]
+    return any(len(folders) == len(set(folders)) and set(folders) <= family for family in FAMILIES)
 
 
 def test_the_package_map_lists_every_package() -> None:
@@ -180,7 +207,59 @@ def test_imports_follow_the_order() -> None:
 
 
 def _may_import(importer: str, imported: str) -> bool:
-    return imported == importer or (imported in ORDER and ORDER[imported] < ORDER[importer])
+    if imported == importer:
+        return True
+    if importer in CORE:
+        return imported in CORE and CORE[imported] < CORE[importer]
+    return imported in CORE or imported in MAY_IMPORT[importer] or imported == ""
+
+
+def test_the_table_of_rooms_is_the_only_place_that_names_their_modules() -> None:
+    """So who reads the table sees who calls whom. A room may name its own modules."""
+    rooms = "|".join(ROOMS)
+    wrong = [
+        f"{s.name}: {node.value}"
+        for s in sources()
+        if s.name != "fx_onnx/registry/rooms.py"
+        for node in s.nodes
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and (found := re.match(rf"fx_onnx\.({rooms})[.:\w]*$", node.value))
+        and found[1] != s.folder
+    ]
+    assert wrong == []
+
+
+def test_every_room_is_in_the_table() -> None:
+    rows = {row.partition(":")[0].split(".")[1] for group in TABLE.values() for row in group.values()}
+    assert rows & ROOMS.keys() == ROOMS.keys() - {"cli"}  # the command is an entry point of the package
+    assert MAY_IMPORT.keys() == ROOMS.keys()
+
+
+def test_every_row_of_the_table_exists() -> None:
+    assert [
+        f"{group}: {row}"
+        for group, rows in TABLE.items()
+        for row in rows.values()
+        if not (set(row.partition(":")[2:]) - {""}) <= _names_in(row.partition(":")[0])
+    ] == []
+
+
+def _names_in(module: str) -> set[str]:
+    return set(dir(importlib.import_module(module)))
+
+
+def test_tests_import_the_rooms_of_their_folder_only() -> None:
+    """The tests of the core pass without any room, and those of a room with the rooms that it may import."""
+    wrong = []
+    for path in (ROOT / "tests").rglob("*.py"):
+        folder = path.relative_to(ROOT / "tests").parts[0]
+        source = Source(path)
+        allowed = {folder, *MAY_IMPORT.get(folder, ())} if folder in ROOMS else set()
+        if folder in ROOMS or folder in CORE:
+            named = {folder_of(name) for name in source.imports if name.startswith("fx_onnx.")}
+            wrong += [f"{source.name} imports {each}" for each in named & ROOMS.keys() - allowed]
+    assert sorted(wrong) == []
 
 
 def test_no_imports_are_circular() -> None:
@@ -205,7 +284,7 @@ def test_op_families_import_helpers_only() -> None:
     wrong = [
         f"{s.name} imports {name}"
         for s in sources()
-        if s.folder == "ops"
+        if s.folder == "translations"
         for name in s.imports
         if folder_of(name) == "decompositions"
         or (name.startswith("fx_onnx.translations.") and not name.split(".")[2].startswith("_"))
@@ -226,7 +305,7 @@ def test_decompositions_do_not_import_onnx_or_the_package() -> None:
 
 def test_only_the_emitter_and_the_passes_create_nodes() -> None:
     creators = {s.folder for s in sources() if re.search(r"\bir\.(Node|node)\(", s.text)}
-    assert creators <= {"translation", "passes"}
+    assert creators <= {"translation", "passes", "backends", "compat"}  # backends and compat have passes too
 
 
 def test_passes_give_shapes_only_where_inference_finds_none() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch.onnx.verification
 
 import fx_onnx
 from fx_onnx.registry.rooms import TABLE
@@ -37,3 +38,8 @@ assert fx_onnx.utils.register_custom_op_symbolic is onnx_exporter.register_custo
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_verification_has_the_names_of_torch() -> None:
+    assert set(torch.onnx.verification.__all__) <= set(fx_onnx.verification.__all__)
+    assert [name for name in fx_onnx.verification.__all__ if not hasattr(fx_onnx.verification, name)] == []

@@ -245,8 +245,8 @@ again, so a row may come from several builds of the wheel. The failures are thos
 ## The bounds
 
 - torch: the package uses private names of torch, which may change in any minor version
-  ([fx_onnx/torch_internals/torch_private.py](../fx_onnx/torch_internals/torch_private.py) lists them). So the upper bound is the next minor
-  version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
+  ([torch_private.py](../fx_onnx/torch_internals/torch_private.py) lists them). So the upper bound is the next
+  minor version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
 - onnxscript: its versions are below 1, so the upper bound is the next minor version.
 - onnx and onnx_ir: the upper bound is the next major version.
 - onnxruntime: older versions than 1.29 have no kernels for some operators on float64 and small integers, and 1.26

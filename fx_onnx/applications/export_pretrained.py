@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fx_onnx.applications.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
-from fx_onnx.applications.files import copy_files, replaced
+from fx_onnx.applications.folder_files import copy_files, replaced
 from fx_onnx.applications.genai.speech_config import write_speech_config
 from fx_onnx.applications.inputs import input_names, parts_of, processed
 from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose

@@ -16,6 +16,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.registry.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
+from fx_onnx.targets.onnxruntime import is_single
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
 _CHUNK, _CHANNEL_CHUNK = 32, 16
@@ -133,11 +134,7 @@ def _transposed(op: Emitter, x: Value, rank: int) -> Value:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _is_single(query: torch.Tensor) -> bool:
-    return query.dtype == torch.float32
-
-
-@translates("fx_onnx::linear_attention", since=27, supports=_is_single)
+@translates("fx_onnx::linear_attention", since=27, supports=is_single)
 def linear_attention_27(
     op: Emitter, query: Value, key: Value, value: Value, decay: Value, beta: Value | None, state: Value, scale: float
 ) -> Sequence[Value]:

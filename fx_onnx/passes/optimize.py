@@ -29,6 +29,13 @@ from fx_onnx.passes.cleanup.shapes import (
     merge_transposes,
     split_selects,
 )
+from fx_onnx.passes.cleanup.stored_weights import (
+    fold_weight_selections,
+    fold_weight_transposes,
+    hoist_quantized_transposes,
+    pack_weights,
+    transpose_shared_weights,
+)
 from fx_onnx.passes.fusion.attention_fusion import (
     fold_cache,
     fold_repeated_heads,
@@ -49,13 +56,6 @@ from fx_onnx.passes.fusion.norms_and_activations import (
 from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.room_passes import QuantizedWeightPass
-from fx_onnx.passes.weights.stored_weights import (
-    fold_weight_selections,
-    fold_weight_transposes,
-    hoist_quantized_transposes,
-    pack_weights,
-    transpose_shared_weights,
-)
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 

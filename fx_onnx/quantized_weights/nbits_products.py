@@ -13,10 +13,10 @@ from onnx_ir import DataType
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.cleanup.stored_weights import transposed
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
-from fx_onnx.passes.weights.stored_weights import transposed
 
 __all__ = ["EXACT", "ROUNDED", "FuseMatMulNBits"]
 

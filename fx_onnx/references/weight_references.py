@@ -25,8 +25,8 @@ from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.weights import LazyWeight, has_data, stream
+from fx_onnx.passes.cleanup.stored_weights import restore_transpose
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.passes.weights.stored_weights import restore_transpose
 from fx_onnx.torch_internals.garbage import no_collection
 
 __all__ = ["by_reference", "referring", "stored_weights"]

@@ -16,7 +16,8 @@ from fx_onnx.targets.target import Target
 __all__ = ["ACCURACY_LEVEL_4", "ROUNDING_NOTE", "TARGET"]
 
 
-def _is_single(query: torch.Tensor) -> bool:
+def is_single(query: torch.Tensor) -> bool:
+    """Returns whether a tensor is float32, the dtype of the kernel of com.microsoft.LinearAttention."""
     return query.dtype == torch.float32
 
 
@@ -39,7 +40,7 @@ TARGET = Target(
     table="onnxruntime",
     expands_functions=True,
     translations=(
-        Translation("fx_onnx::linear_attention", _linear_attention, supports=_is_single),
+        Translation("fx_onnx::linear_attention", _linear_attention, supports=is_single),
         Translation("fx_onnx::causal_conv1d", _causal_conv1d),
     ),
     legalizations=legalizations("onnxruntime"),

@@ -23,6 +23,7 @@ from transformers.models.rwkv import modeling_rwkv
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.libraries.recurrent_functions import KEPT, PATCHES, recurrence_patches
+from fx_onnx.registry.rooms import TABLE, find
 from tests.compare import assert_close
 from tests.models.families import FAMILIES
 
@@ -209,3 +210,13 @@ def test_a_decoder_continues_from_its_state(model_type: str) -> None:
                 assert_close(logits, result.logits, 1e-4)
         without = program(step, *(each if each.shape[2:3] == (tokens + 1,) else 0 * each for each in before))[0]
         assert (without - logits).abs().max() > 1e-3 * logits.abs().max()
+
+
+def test_the_table_has_the_recurrences() -> None:
+    assert TABLE["recurrences"].keys() == KEPT.keys()
+
+
+@pytest.mark.parametrize("row", sorted(set(TABLE["patches"].values())))
+def test_the_table_has_the_replacements(row: str) -> None:
+    listed = [target for target, other in TABLE["patches"].items() if other == row]
+    assert listed == [patch.target for patch in find("patches", listed[0])]

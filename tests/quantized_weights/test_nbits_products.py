@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.passes.weights.stored_weights import pack_weights
+from fx_onnx.passes.cleanup.stored_weights import pack_weights
 from fx_onnx.quantized_weights.nbits_products import FuseMatMulNBits
 from tests.compare import assert_close
 from tests.passes.checking import check, model, run

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fx_onnx.messages.message_ids import Finding, MessageId
 from fx_onnx.program.export_facts import Facts, StageOutcome
+from fx_onnx.report.facts import verdict_of
 from fx_onnx.verification.verification_result import Cause, SizeResult, Verification
 from tests.report.facts_examples import BAD, COMPLETE, FAILED, GOOD
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.program.export_facts import Facts
-from fx_onnx.report.facts import gather
+from fx_onnx.report.facts import gather, verdict_of
 from fx_onnx.report.report_sections import (
     compared_values,
     headline,

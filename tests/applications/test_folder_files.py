@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import transformers
 
-from fx_onnx.applications.files import copy_files, replaced
+from fx_onnx.applications.folder_files import copy_files, replaced
 from fx_onnx.applications.source import Source
 from fx_onnx.applications.tasks import TASKS
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError

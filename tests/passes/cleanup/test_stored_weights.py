@@ -9,14 +9,14 @@ import torch
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.onnx_model.weights import LazyWeight, as_torch
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateDeadCode
-from fx_onnx.passes.rewriter import LOGGER_NAME, walk
-from fx_onnx.passes.weights.stored_weights import (
+from fx_onnx.passes.cleanup.stored_weights import (
     fold_weight_selections,
     fold_weight_transposes,
     hoist_quantized_transposes,
     pack_weights,
     transpose_shared_weights,
 )
+from fx_onnx.passes.rewriter import LOGGER_NAME, walk
 from tests.passes.checking import check, model
 
 

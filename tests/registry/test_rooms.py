@@ -1,0 +1,55 @@
+"""The table of rooms: what it finds, and what it says where a folder is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fx_onnx
+from fx_onnx.messages.errors import MissingPackageError
+from fx_onnx.registry.rooms import find, is_installed, module_of
+
+# In a new process, because this one has imported the rooms.
+LOADED = """
+import sys
+import torch
+import tests.torchvision_cpu
+import fx_onnx
+from fx_onnx.registry.rooms import ROOMS
+from tests.registry.ordinary_models import MODELS
+
+model, args = MODELS[sys.argv[1]]()
+fx_onnx.export(model, args)
+loaded = [name for name in sys.modules if name.startswith("fx_onnx.")]
+print(len(loaded), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
+"""
+
+
+ORDINARY = {"linear": set(), "resnet": set(), "encoder": set(), "decoder": set(), "llama": {"libraries"}}
+
+
+@pytest.mark.parametrize(("model", "rooms"), ORDINARY.items())
+def test_an_ordinary_export_loads_no_room(model: str, rooms: set[str]) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", LOADED, model]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    if "No module named 'transformers'" in done.stderr:
+        pytest.skip("transformers is not installed")
+    assert done.returncode == 0, done.stderr
+    count, *found = done.stdout.split()
+    assert set(found) == rooms
+    assert int(count) <= 270
+
+
+def test_a_row_is_imported_when_it_is_found() -> None:
+    assert find("fx_onnx", "rule") is fx_onnx.rule
+    assert not is_installed("nothing")
+
+
+def test_a_missing_folder_is_named() -> None:
+    with pytest.raises(MissingPackageError, match="has no folder report, which writes reports; install fx_onnx again"):
+        module_of("fx_onnx.report.nothing")
+    with pytest.raises(ModuleNotFoundError, match="nothing"):  # a folder of the core
+        module_of("fx_onnx.passes.nothing")
