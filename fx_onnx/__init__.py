@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.errors import (
     ArgumentError,
     CaptureError,
@@ -23,7 +24,6 @@ from fx_onnx.messages.errors import (
     UnsupportedOperatorError,
     VerificationError,
 )
-from fx_onnx.registry.rooms import TABLE, find
 
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver

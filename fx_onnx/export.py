@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 import torch
 
 from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
+from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_flag, check_mapping, check_path
 from fx_onnx.messages.error_display import for_users
 from fx_onnx.messages.errors import MissingPackageError, OnnxExporterError, no_effect
@@ -21,7 +22,6 @@ from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_arguments import ExportArguments
-from fx_onnx.registry.rooms import find
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.version import check_torch
 

@@ -35,6 +35,8 @@ from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.patches.module_hooks import measure_modules
 from fx_onnx.capture.request import Request
+from fx_onnx.extension_points.rooms import find
+from fx_onnx.extension_points.translation_table import TranslationTable, translation_table
 from fx_onnx.files.serialization import add_doc_strings, graph_text
 from fx_onnx.messages.errors import CaptureError, no_effect
 from fx_onnx.messages.findings import warn
@@ -55,8 +57,6 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
-from fx_onnx.registry.rooms import find
-from fx_onnx.registry.translation_table import TranslationTable, translation_table
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.target import Target
 from fx_onnx.torch_internals.garbage import no_collection

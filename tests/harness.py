@@ -24,9 +24,9 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 import fx_onnx.translations  # registers the translations, which _opsets reads
+from fx_onnx.extension_points.translation_table import registered_translations
 from fx_onnx.onnx_model.opsets import DEFAULT_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.onnx_model.weights import real_view
-from fx_onnx.registry.translation_table import registered_translations
 from tests.compare import assert_close
 from tests.one_capture import OneCapture
 

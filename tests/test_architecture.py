@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from fx_onnx.registry.rooms import ROOMS, TABLE
+from fx_onnx.extension_points.rooms import ROOMS, TABLE
 from tests.sources import PACKAGE, ROOT, Source, folder_of, sources
 
 # The folders of the core: one imports only from those with a smaller number.
@@ -23,7 +23,7 @@ CORE = {
     "torch_internals": 1,
     "onnx_model": 2,
     "sizes": 3,
-    "registry": 4,
+    "extension_points": 4,
     "capture": 5,
     "aten": 5,
     "translation": 6,
@@ -220,7 +220,7 @@ def test_the_table_of_rooms_is_the_only_place_that_names_their_modules() -> None
     wrong = [
         f"{s.name}: {node.value}"
         for s in sources()
-        if s.name != "fx_onnx/registry/rooms.py"
+        if s.name != "fx_onnx/extension_points/rooms.py"
         for node in s.nodes
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)

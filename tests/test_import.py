@@ -82,7 +82,7 @@ class Lacking:
 
 aten, torch.ops.aten = torch.ops.aten, Lacking()
 import fx_onnx.pipeline
-from fx_onnx.registry.translation_table import registered_translations
+from fx_onnx.extension_points.translation_table import registered_translations
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
 print(*(str(target) for target in {*registered_translations(), *DECOMPOSITIONS}))
 """

@@ -9,7 +9,7 @@ import pytest
 import torch.onnx.verification
 
 import fx_onnx
-from fx_onnx.registry.rooms import TABLE
+from fx_onnx.extension_points.rooms import TABLE
 
 NAMES = tuple(TABLE["fx_onnx"])
 

@@ -12,8 +12,8 @@ import torch
 
 import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.extension_points.translation_table import Translation, registered_translations
 from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
-from fx_onnx.registry.translation_table import Translation, registered_translations
 from fx_onnx.torch_internals.torch_private import OpOverload
 
 # ATen's numbers for what has a name in Python (c10/core/ScalarType.h, MemoryFormat.h).

@@ -30,7 +30,7 @@ BROAD_EXCEPTS = {
     "fx_onnx/cli/onnx_files.py": 1,  # reads any file
     "fx_onnx/applications/source.py": 2,  # transformers reads any config and any processor
     "fx_onnx/applications/parts.py": 1,  # runs a model
-    "fx_onnx/registry/plugins.py": 1,  # imports the packages of others
+    "fx_onnx/extension_points/plugins.py": 1,  # imports the packages of others
 }
 
 # Words that a reader of English as a second language has to read twice. Say what the thing does instead.

@@ -13,8 +13,8 @@ import torch
 
 from fx_onnx.aten.decompose import find_decomposition
 from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.extension_points.translation_table import registered_translations, translation_table
 from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
-from fx_onnx.registry.translation_table import registered_translations, translation_table
 from fx_onnx.torch_internals.torch_private import OpOverload
 from tools.operator import all_overloads, handlers, is_folded
 

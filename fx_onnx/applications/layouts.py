@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fx_onnx.applications.model_package import write_manifest
+from fx_onnx.extension_points.plugins import Group, Records
 from fx_onnx.messages.arguments import check_names, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.registry.plugins import Group, Records
 
 __all__ = ["LAYOUTS", "PRECISIONS", "Layout", "Precision", "choose"]
 

@@ -16,7 +16,7 @@ from fx_onnx.applications.music import music
 from fx_onnx.applications.parts import Part, decoder, half, multiple_choice, one_graph
 from fx_onnx.applications.speech import speech
 from fx_onnx.applications.vision_language import image_text_to_text
-from fx_onnx.registry.plugins import Group, Records
+from fx_onnx.extension_points.plugins import Group, Records
 
 __all__ = ["PIPELINE", "TASKS", "Task", "rows_of"]
 

@@ -33,9 +33,9 @@ from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.decompositions import load
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
+from fx_onnx.extension_points.translation_table import Translation, TranslationTable
 from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.messages.progress import report_progress
-from fx_onnx.registry.translation_table import Translation, TranslationTable
 from fx_onnx.sizes.size_text import shape_text
 from fx_onnx.sizes.symbolic_sizes import same_where_static
 from fx_onnx.torch_internals.operators import aten

@@ -18,7 +18,7 @@ from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.scripts import InterpretedModule
-from fx_onnx.registry import rooms
+from fx_onnx.extension_points import rooms
 
 __all__ = [
     "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.registry import rooms
+from fx_onnx.extension_points import rooms
 
 __all__ = ["InterpretedModule", "has_scripts", "interpreted_submodules", "is_script", "numbers_became_buffers"]
 

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import onnx_ir as ir
 
+from fx_onnx.extension_points import rooms
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.external_data import data_file, data_locations, reads, without_files
 from fx_onnx.files.file_replacement import replacement
@@ -22,7 +23,6 @@ from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.weights import has_data
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.registry import rooms
 
 __all__ = ["Destination", "parameter_bytes", "require_data", "save"]
 

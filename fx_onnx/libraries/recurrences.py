@@ -14,7 +14,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.targets.onnxruntime import is_single
 from fx_onnx.translation.emitter import Emitter, as_tuple

@@ -7,9 +7,9 @@ from itertools import chain
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.extension_points import rooms
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_initializers, all_nodes, graphs_of
-from fx_onnx.registry import rooms
 
 __all__ = ["QuantizedWeightPass"]
 

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import Value
 
+from fx_onnx.extension_points.plugins import Group
 from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.onnx_model import metadata
@@ -20,7 +21,6 @@ from fx_onnx.passes.builder import NewNode, NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import PatternError, parse
 from fx_onnx.passes.rewriter import Attempt, Rewrite, has_reference
-from fx_onnx.registry.plugins import Group
 
 __all__ = ["DeclinedError", "Result", "Rule", "check_rules", "rule", "with_named"]
 

@@ -24,6 +24,8 @@ import torch.fx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.capture.capture import Capture
+from fx_onnx.extension_points import rooms
+from fx_onnx.extension_points.translation_table import TranslationTable
 from fx_onnx.files.destination import check_folder
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.messages.findings import current_findings, warn
@@ -33,8 +35,6 @@ from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
 from fx_onnx.program.export_facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import ProgressBar
-from fx_onnx.registry import rooms
-from fx_onnx.registry.translation_table import TranslationTable
 
 if TYPE_CHECKING:
     from fx_onnx.verification.verification_result import Verification

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 import torch
 
+from fx_onnx.extension_points import rooms
 from fx_onnx.files import save
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.metadata_levels import check_level
@@ -37,7 +38,6 @@ from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.model_changes import rename_dims, replace_weights
 from fx_onnx.program.reference_session import ReferenceSession
 from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
-from fx_onnx.registry import rooms
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 
+from fx_onnx.extension_points.rooms import is_installed
 from fx_onnx.files.serialization import referenced_files
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.program.export_facts import Facts
-from fx_onnx.registry.rooms import is_installed
 from fx_onnx.report.graph_facts import graph_facts
 from fx_onnx.targets.known_targets import NAMES, find_target
 from fx_onnx.torch_internals.version import version

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fx_onnx.extension_points.plugins import Group
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.registry.plugins import Group
-from fx_onnx.registry.rooms import TABLE, find
 
 if TYPE_CHECKING:
     from fx_onnx.targets.target import Target

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from fx_onnx.extension_points.rooms import find
+from fx_onnx.extension_points.translation_table import Translation
 from fx_onnx.passes.legalization.legalize import legalizations
 from fx_onnx.passes.room_passes import QuantizedWeightPass
-from fx_onnx.registry.rooms import find
-from fx_onnx.registry.translation_table import Translation
 from fx_onnx.targets.target import Target
 
 __all__ = ["ACCURACY_LEVEL_4", "ROUNDING_NOTE", "TARGET"]

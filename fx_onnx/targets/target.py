@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from fx_onnx.extension_points.translation_table import Translation
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
@@ -15,7 +16,6 @@ from fx_onnx.onnx_model import opsets
 from fx_onnx.passes.legalization.kernel_tables import KernelTable, kernel_table, since_version
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
-from fx_onnx.registry.translation_table import Translation
 
 __all__ = ["Lack", "Target"]
 

@@ -10,9 +10,9 @@ from torch.fx import Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
+from fx_onnx.extension_points.translation_table import TranslationTable
 from fx_onnx.messages.source_lines import function_place
 from fx_onnx.onnx_model import metadata
-from fx_onnx.registry.translation_table import TranslationTable
 
 __all__ = ["TranslationOrigins", "operator_text"]
 

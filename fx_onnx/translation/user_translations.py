@@ -16,12 +16,12 @@ import torch
 from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions, kept_functions
+from fx_onnx.extension_points.plugins import Group, Plugin
+from fx_onnx.extension_points.rooms import find
+from fx_onnx.extension_points.translation_table import Translation, TranslationTable
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.registry.plugins import Group, Plugin
-from fx_onnx.registry.rooms import find
-from fx_onnx.registry.translation_table import Translation, TranslationTable
 from fx_onnx.torch_internals.torch_private import (
     CustomOpDef,
     HigherOrderOperator,

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._widening import emit_widened, one_node

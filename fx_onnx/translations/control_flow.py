@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._value_dtype import value_dtype
 

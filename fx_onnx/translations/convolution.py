@@ -7,7 +7,7 @@ from typing import Any
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._spatial import over_batch, per_axis, widened_or_double

@@ -10,7 +10,7 @@ import torch
 from onnx_ir import DataType, Value
 from torch import Tensor
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._loop_node import emit_loop

@@ -10,7 +10,7 @@ import torch
 from onnx_ir import DataType, Value
 
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines what is translated here
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.translation.emitter import Emitter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter

@@ -12,11 +12,11 @@ from typing import Any
 
 from onnx_ir import DataType, Value
 
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.schemas import check_meaning
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.torch_internals.operators import aten, quantized_decomposed
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._quantize_linear import (

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from onnx_ir import DataType, Value
 
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._random_draws import apply_dropout

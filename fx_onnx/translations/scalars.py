@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 

@@ -8,8 +8,8 @@ import torch
 from onnx_ir import DataType, Value
 
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines fill_diagonal
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from onnx_ir import DataType, Value
 
-from fx_onnx.registry.translation_table import translates
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, Operand
 from fx_onnx.translations._loop_node import emit_loop

@@ -11,7 +11,7 @@ import math
 import torch
 from onnx_ir import Value
 
-from fx_onnx.registry.translation_table import Translation
+from fx_onnx.extension_points.translation_table import Translation
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._known_tensors import scale_and_bias

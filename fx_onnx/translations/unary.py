@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
-from fx_onnx.registry.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._rounding import truncated

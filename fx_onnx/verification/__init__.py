@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from fx_onnx.registry.rooms import TABLE, find
+from fx_onnx.extension_points.rooms import TABLE, find
 
 __all__ = list(TABLE[__name__])
 

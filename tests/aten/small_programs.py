@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.registry.translation_table import Translation, TranslationTable
+from fx_onnx.extension_points.translation_table import Translation, TranslationTable
 from tests.modules import FunctionModule
 
 aten = torch.ops.aten

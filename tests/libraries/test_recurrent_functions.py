@@ -22,8 +22,8 @@ from transformers.models.rwkv import modeling_rwkv
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.libraries.recurrent_functions import KEPT, PATCHES, recurrence_patches
-from fx_onnx.registry.rooms import TABLE, find
 from tests.compare import assert_close
 from tests.models.families import FAMILIES
 

@@ -8,10 +8,10 @@ import pytest
 from fx_onnx.passes.optimize import PASSES, optimize
 from fx_onnx.passes.room_passes import QuantizedWeightPass
 
-PLAIN = "<ir_version: 10, opset_import: ['': 20]> g (float[2] x) => (float[2] y) { y = Relu(x) }"
-SMALL = """<ir_version: 10, opset_import: ['': 20]> g (float[2, 3] x) => (float[2, 2] y)
+PLAIN = '<ir_version: 10, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+SMALL = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 3] x) => (float[2, 2] y)
 <int8[3, 2] w = {1, 2, 3, 4, 5, 6}, float s = {0.5}> { c = Cast<to=1>(w) m = MatMul(x, c) y = Mul(s, m) }"""
-PACKED = "<ir_version: 10, opset_import: ['': 20]> g (int32[2] x) => (int32[2] y) { y = BitwiseAnd(x, x) }"
+PACKED = '<ir_version: 10, opset_import: ["": 20]> g (int32[2] x) => (int32[2] y) { y = BitwiseAnd(x, x) }'
 
 
 @pytest.mark.parametrize(("text", "needs"), [(PLAIN, False), (SMALL, True), (PACKED, True)])

@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.registry.translation_table import registered_translations, translates
+from fx_onnx.extension_points.translation_table import registered_translations, translates
 from fx_onnx.torch_internals.operators import Operator, aten, quantized_decomposed
 
 

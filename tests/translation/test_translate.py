@@ -16,9 +16,9 @@ import fx_onnx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.extension_points.translation_table import Translation, TranslationTable, translation_table
 from fx_onnx.messages.errors import OnnxExporterWarning, TranslationError
 from fx_onnx.onnx_model import metadata
-from fx_onnx.registry.translation_table import Translation, TranslationTable, translation_table
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.translate import translate
 from tests.compare import assert_close

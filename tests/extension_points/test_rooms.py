@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fx_onnx
+from fx_onnx.extension_points.rooms import find, is_installed, module_of
 from fx_onnx.messages.errors import MissingPackageError
-from fx_onnx.registry.rooms import find, is_installed, module_of
 
 # In a new process, because this one has imported the rooms.
 LOADED = """
@@ -18,8 +18,8 @@ import sys
 import torch
 import tests.torchvision_cpu
 import fx_onnx
-from fx_onnx.registry.rooms import ROOMS
-from tests.registry.ordinary_models import MODELS
+from fx_onnx.extension_points.rooms import ROOMS
+from tests.extension_points.ordinary_models import MODELS
 
 model, args = MODELS[sys.argv[1]]()
 fx_onnx.export(model, args)

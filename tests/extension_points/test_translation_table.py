@@ -5,8 +5,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fx_onnx.registry import translation_table as registry
-from fx_onnx.registry.translation_table import Fallback, Translation, TranslationTable, translates, translation_table
+from fx_onnx.extension_points import translation_table as registry
+from fx_onnx.extension_points.translation_table import (
+    Fallback,
+    Translation,
+    TranslationTable,
+    translates,
+    translation_table,
+)
 
 aten = torch.ops.aten
 TARGET = aten.special_xlog1py.default  # any overload works, because the tests use an empty registry

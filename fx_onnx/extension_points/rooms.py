@@ -204,7 +204,8 @@ def _found(path: str) -> Any:
 
 def is_installed(room: str) -> bool:
     """Returns whether the folder of a room is there."""
-    return find_spec(f"fx_onnx.{room}.__init__") is not None
+    found = find_spec(f"fx_onnx.{room}")
+    return found is not None and found.origin is not None  # an empty folder has none
 
 
 def module_of(name: str) -> Any:
