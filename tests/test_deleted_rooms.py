@@ -1,0 +1,30 @@
+"""The folder of each room can be deleted: all else is right, and what the room does is refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fx_onnx.extension_points.rooms import ROOMS
+from tests.sources import DECOMPOSITIONS, PACKAGE, ROOT
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_the_folder_of_a_room_can_be_deleted(room: str, tmp_path: Path) -> None:
+    copy = tmp_path / "fx_onnx"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", room))
+    shutil.copytree(DECOMPOSITIONS, copy / "decompositions", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.without_room", room]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        assert line.startswith(("refused:", "told:")), line
+        assert f"has no folder {room}, which {ROOMS[room]}; install fx_onnx again." in line
+    assert sorted(tmp_path.iterdir()) == [copy, tmp_path / "tests"]  # nothing was written
