@@ -6,9 +6,9 @@ import than the rest of the package.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
@@ -21,7 +21,7 @@ from fx_onnx.messages.errors import MissingPackageError, OnnxExporterError, no_e
 from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
-from fx_onnx.program.export_arguments import ExportArguments
+from fx_onnx.program.export_call import call_text, given_arguments, with_own_examples
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.version import check_torch
 
@@ -145,31 +145,37 @@ def export(
         CheckerError: the model is not valid ONNX (only with ``verify``).
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
-    arguments = ExportArguments(
-        model=model, args=args, f=f, kwargs=kwargs, verbose=verbose, input_names=input_names, output_names=output_names,
-        opset_version=opset_version, dynamo=dynamo, external_data=external_data, dynamic_shapes=dynamic_shapes,
-        custom_translation_table=custom_translation_table, report=report, optimize=optimize, verify=verify,
-        profile=profile, dump_exported_program=dump_exported_program, artifacts_dir=artifacts_dir,
-        export_params=export_params, keep_initializers_as_inputs=keep_initializers_as_inputs, dynamic_axes=dynamic_axes,
-        training=training, operator_export_type=operator_export_type, do_constant_folding=do_constant_folding,
-        custom_opsets=custom_opsets, export_modules_as_functions=export_modules_as_functions,
-        autograd_inlining=autograd_inlining, target=target, metadata=metadata, progress=progress, rules=rules,
-    )  # fmt: skip
+    arguments = dict(locals())
     try:
-        return _export(arguments, positional, removed)
+        return _export(arguments)
     except OnnxExporterError as error:
         raise error if verbose is True else for_users(error)  # noqa: B904  its cause says from what
 
 
-def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mapping[str, Any]) -> ONNXProgram:
-    """Exports with the arguments of ``export``."""
+_PARAMETERS = {
+    name: each
+    for name, each in inspect.signature(export).parameters.items()
+    if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+}
+_DEFAULTS = {name: each.default for name, each in _PARAMETERS.items()}
+_OF_REMOVED_KEYWORDS = {"check": False, "doc_strings": None}
+"""What a removed keyword sets and no parameter of today does: whether the model is checked, also without ``verify``,
+and whether each node gets its source lines as doc_string; None follows ``verbose``."""
+
+
+def _export(arguments: dict[str, Any]) -> ONNXProgram:
+    """Exports with the arguments of ``export``, by name."""
     with collect_findings() as findings:
         check_torch()
+        positional, removed = arguments.pop("positional"), arguments.pop("removed")
+        arguments |= _OF_REMOVED_KEYWORDS
         if positional:
             find("arguments", "positional arguments")(positional)
         if removed:
-            given = replace(given, **find("arguments", "removed keywords")(removed, vars(given), given.defaults()))
-        _check_options(given)
+            arguments |= find("arguments", "removed keywords")(
+                removed, arguments, {**_DEFAULTS, **_OF_REMOVED_KEYWORDS}
+            )
+        _check(arguments)
         try:
             with no_collection():  # a collection while they are imported would visit all of torch
                 from fx_onnx import pipeline
@@ -179,16 +185,11 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
                 f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
                 f"`pip install {str(error.name).replace('_', '-')}`."
             ) from error
-        request, options = _request(given.with_own_examples()), _options(given)
-        with record(
-            given.artifacts_dir,
-            verbose=given.verbose,
-            report=given.report,
-            profile=given.profile,
-            program=given.dump_exported_program,
-        ) as log:
-            log.progress = False if given.progress is None and log.verbose else given.progress
-            log.call, log.model_name = given.call(), type(given.model).__name__
+        request, options = _request(with_own_examples(arguments)), _options(arguments)
+        files = {"report": "report", "profile": "profile", "program": "dump_exported_program", "verbose": "verbose"}
+        with record(arguments["artifacts_dir"], **{key: arguments[name] for key, name in files.items()}) as log:
+            log.progress = False if arguments["progress"] is None and log.verbose else arguments["progress"]
+            log.call, log.model_name = call_text(arguments, _DEFAULTS), type(arguments["model"]).__name__
             program = pipeline.run(request, options, log)
     program.findings = findings
     return program
@@ -197,62 +198,58 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
 # ---------------------------------------------------------------- from the arguments to the request and the options
 
 
-def _request(given: ExportArguments) -> Request:
+def _request(given: Mapping[str, Any]) -> Request:
     """Returns what to export."""
     from fx_onnx.capture.request import parse_request
 
+    names = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes")
     return parse_request(
-        given.model,
-        given.args,
-        given.kwargs,
-        input_names=given.input_names,
-        output_names=given.output_names,
-        dynamic_shapes=given.dynamic_shapes,
-        dynamic_axes=given.dynamic_axes,
+        given["model"],
+        given["args"],
+        given["kwargs"],
+        **{name: given[name] for name in names},
         training=_training_mode(given),
-        in_signature_order=given.dynamo is False,
+        in_signature_order=given["dynamo"] is False,
     )
 
 
-def _options(given: ExportArguments) -> ExportOptions:
-    """Returns how to export."""
+def _options(given: Mapping[str, Any]) -> ExportOptions:
+    """Returns how to export, and where to save the model."""
     from fx_onnx.passes.rules import with_named
-    from fx_onnx.program.export_options import ExportOptions, SaveOptions
+    from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.targets.known_targets import find_target
     from fx_onnx.translation.symbolic_registry import registered
     from fx_onnx.translation.user_translations import plugin_translations
 
-    target = None if given.target is None else find_target(given.target)
-    version = given.opset_version if target is None or given.opset_version is not None else target.opset
-    opset, without = opsets.check(version), _passes_to_leave_out(given.optimize)
-    mode = check_mode("operator_export_type", given.operator_export_type, OperatorExportTypes)
+    target = None if given["target"] is None else find_target(given["target"])
+    version = given["opset_version"]
+    opset = opsets.check(target.opset if version is None and target is not None else version)
+    without, doc_strings = _passes_to_leave_out(given["optimize"]), given["doc_strings"]
+    mode = check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes)
+    as_inputs = given["keep_initializers_as_inputs"]
     return ExportOptions(
         opset=opset,
         target=target,
-        rules=with_named(given.rules),
-        optimize=bool(given.optimize) if without is None else True,
+        rules=with_named(given["rules"]),
+        optimize=bool(given["optimize"]) if without is None else True,
         without=without or (),
-        fold_constants=given.do_constant_folding,
-        verify=given.verify,
-        check=given.check,
-        doc_strings=bool(given.verbose) if given.doc_strings is None else given.doc_strings,
+        fold_constants=given["do_constant_folding"],
+        verify=given["verify"],
+        check=given["check"],
+        doc_strings=bool(given["verbose"]) if doc_strings is None else doc_strings,
         operator_export_type=mode or OperatorExportTypes.ONNX,  # None means ONNX, as in torch 1
-        autograd_inlining=given.autograd_inlining,
-        custom_translation_table=given.custom_translation_table or {},
+        autograd_inlining=given["autograd_inlining"],
+        custom_translation_table=given["custom_translation_table"] or {},
         registered_symbolics=registered(opset),
         plugin_translations=plugin_translations(opsets.native(opset)),
-        custom_opsets=given.custom_opsets or {},
-        modules_as_functions=given.export_modules_as_functions,
-        save=SaveOptions(
-            destination=given.f,
-            include_initializers=given.export_params,
-            keep_initializers_as_inputs=mode not in (None, OperatorExportTypes.ONNX)
-            if given.keep_initializers_as_inputs is None
-            else given.keep_initializers_as_inputs,
-            external_data=given.external_data,
-            metadata=given.metadata,
-            bare_declarations=given.dynamo is False,
-        ),
+        custom_opsets=given["custom_opsets"] or {},
+        modules_as_functions=given["export_modules_as_functions"],
+        destination=given["f"],
+        include_initializers=given["export_params"],
+        keep_initializers_as_inputs=mode not in (None, OperatorExportTypes.ONNX) if as_inputs is None else as_inputs,
+        external_data=given["external_data"],
+        metadata=given["metadata"],
+        bare_declarations=given["dynamo"] is False,
     )
 
 
@@ -266,31 +263,31 @@ def _passes_to_leave_out(optimize: Any) -> Collection[str] | None:
 _OF_THE_FILE = ("external_data", "metadata")
 
 
-def _check_options(given: ExportArguments) -> None:
+def _check(given: Mapping[str, Any]) -> None:
     """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
-    for each in fields(given):
-        if each.type in ("bool", "bool | None"):
-            check_flag(each.name, getattr(given, each.name), optional=each.type != "bool")
-    if _passes_to_leave_out(given.optimize) is None:
-        check_flag("optimize", given.optimize, other="a set of the names of passes to leave out")
-    check_mapping("custom_translation_table", given.custom_translation_table, "operators and functions")
-    check_mapping("custom_opsets", given.custom_opsets, "domains and versions")
-    check_path("artifacts_dir", given.artifacts_dir)
-    if not given.autograd_inlining and isinstance(given.model, torch.export.ExportedProgram):
+    for name, parameter in _PARAMETERS.items():
+        if parameter.annotation in ("bool", "bool | None"):
+            check_flag(name, given[name], optional=parameter.annotation != "bool")
+    if _passes_to_leave_out(given["optimize"]) is None:
+        check_flag("optimize", given["optimize"], other="a set of the names of passes to leave out")
+    check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
+    check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
+    check_path("artifacts_dir", given["artifacts_dir"])
+    if not given["autograd_inlining"] and isinstance(given["model"], torch.export.ExportedProgram):
         no_effect("autograd_inlining=False", "the model is captured already")
-    for name, value in given.given().items() if given.f is None else ():
+    for name, value in given_arguments(given, _DEFAULTS).items() if given["f"] is None else ():
         if name in _OF_THE_FILE and value is not None:
             no_effect(f"{name}={value}", "it concerns the file, and f is None")
 
 
-def _training_mode(given: ExportArguments) -> TrainingMode | None:
+def _training_mode(given: Mapping[str, Any]) -> TrainingMode | None:
     """Returns the mode in which to capture the module; None for its own. Warns about ``dynamo=False``."""
-    mode = check_mode("training", given.training, TrainingMode)
-    if given.dynamo:
+    mode = check_mode("training", given["training"], TrainingMode)
+    if given["dynamo"]:
         return mode
     warn(
         "There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.",
         MessageId.NO_TORCHSCRIPT_EXPORTER,
     )
-    is_program = isinstance(given.model, torch.export.ExportedProgram)
+    is_program = isinstance(given["model"], torch.export.ExportedProgram)
     return TrainingMode.EVAL if mode is None and not is_program else mode

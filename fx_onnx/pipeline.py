@@ -184,7 +184,7 @@ def _translate(job: AtenJob) -> OnnxJob:
     job.log.program = ONNXProgram(model, job.captured.exported_program)
     job.log.program.dims = job.captured.dims
     job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
-    if job.options.save.has_weights_as_inputs or job.request.keeps_training_forms:
+    if job.options.has_weights_as_inputs or job.request.keeps_training_forms:
         keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
 
@@ -284,7 +284,7 @@ def _verify(job: OnnxJob) -> OnnxJob:
 
 
 def _save(job: OnnxJob) -> OnnxJob:
-    save = job.options.save
+    save = job.options
     if save.bare_declarations:
         job.program.model.meta[metadata.BARE_DECLARATIONS] = True
     if save.destination is not None:
@@ -352,7 +352,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("add_doc_strings", _add_doc_strings, lambda options: options.doc_strings, "verbose=False"),
     Stage("verify", _verify, lambda options: options.verify or options.check, "verify=False", is_isolated=False),
-    Stage("save", _save, lambda options: options.save.destination is not None, "f=None", is_isolated=False),
+    Stage("save", _save, lambda options: options.destination is not None, "f=None", is_isolated=False),
 )
 """All stages, in order."""
 

@@ -19,7 +19,7 @@ from fx_onnx.compat import module_functions
 from fx_onnx.passes.fusion.norms_and_activations import fuse_gelu
 from fx_onnx.pipeline import STAGES
 from fx_onnx.program.export_log import ExportLog
-from fx_onnx.program.export_options import ExportOptions, SaveOptions
+from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 
@@ -79,12 +79,12 @@ def test_the_report_and_the_timings_name_the_stages() -> None:
 
 
 def test_every_stage_runs_where_it_applies(tmp_path: Path) -> None:
-    save = SaveOptions(tmp_path / "linear.onnx")
-    functions = ExportOptions(modules_as_functions=True, verify=True, doc_strings=True, save=save)
+    path = tmp_path / "linear.onnx"
+    functions = ExportOptions(modules_as_functions=True, verify=True, doc_strings=True, destination=path)
     ran = set(run(linear(), replace(functions, rules=[fuse_gelu]))[0].timings)
     ran |= set(run(linear(), ExportOptions(opset=17, target=find_target("openvino")))[0].timings)
     assert ran == set(NAMES)
-    assert (tmp_path / "linear.onnx").exists()
+    assert path.exists()
 
 
 # ---------------------------------------------------------------- what one run records

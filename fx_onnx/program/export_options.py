@@ -21,46 +21,12 @@ from fx_onnx.passes.optimize import passes_without
 from fx_onnx.passes.rules import Rule, check_rules
 from fx_onnx.targets.target import Target
 
-__all__ = ["ExportOptions", "SaveOptions"]
-
-
-@dataclass(frozen=True)
-class SaveOptions:
-    """Where and how the ``save`` stage writes the model. The fields have the meaning of ``ONNXProgram.save``.
-
-    Attributes:
-        destination: a path or a binary file; None saves nothing.
-        include_initializers: whether the weights are written.
-        keep_initializers_as_inputs: whether the weights are graph inputs too.
-        external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
-        metadata: what the file tells about the model's code; one of ``metadata_levels.LEVELS``.
-        bare_declarations: whether files declare the user's inputs and outputs without metadata.
-
-    Raises:
-        ArgumentError: the model cannot be saved there, or there is no such level.
-    """
-
-    destination: Destination | None = None
-    include_initializers: bool = True
-    keep_initializers_as_inputs: bool = False
-    external_data: bool | None = None
-    metadata: str = "full"
-    bare_declarations: bool = False
-
-    @property
-    def has_weights_as_inputs(self) -> bool:
-        """True if the caller of a saved model can give it other weights; ``save`` may write it after the export."""
-        return self.keep_initializers_as_inputs or not self.include_initializers
-
-    def __post_init__(self) -> None:
-        check_level(self.metadata)
-        if self.destination is not None:
-            check_destination(self.destination, self.external_data)
+__all__ = ["ExportOptions"]
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """The options of an export: how to export, whereas the Request holds what to export.
+    """How to export and where to save, whereas the Request holds what to export.
 
     Attributes:
         opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
@@ -78,14 +44,20 @@ class ExportOptions:
             translation in ``custom_translation_table`` has precedence.
         plugin_translations: the translations of plug-ins. Both other kinds have precedence.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
-        save: where and how to save the model.
         target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
         rules: the user's rewrites, which run after the optimizer.
+        destination: where to save the model: a path or a binary file; None saves nothing.
+        include_initializers: whether the weights are written.
+        keep_initializers_as_inputs: whether the weights are graph inputs too.
+        external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
+        metadata: what the file tells about the model's code; one of ``metadata_levels.LEVELS``.
+        bare_declarations: whether files declare the user's inputs and outputs without metadata.
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
             opset is too old for local functions, or ``without`` has a name of no pass, or ``custom_opsets`` has other
-            entries than domains and versions, or ``rules`` has something else than valid rules.
+            entries than domains and versions, or ``rules`` has something else than valid rules, or the model cannot be
+            saved to ``destination``, or there is no such level of metadata.
     """
 
     opset: int = opsets.DEFAULT_OPSET
@@ -102,11 +74,19 @@ class ExportOptions:
     registered_symbolics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     plugin_translations: Sequence[Translation] = ()
     modules_as_functions: bool | Collection[type[nn.Module]] = False
-    save: SaveOptions = SaveOptions()
     target: Target | None = None
     rules: Sequence[Rule] = ()
+    destination: Destination | None = None
+    include_initializers: bool = True
+    keep_initializers_as_inputs: bool = False
+    external_data: bool | None = None
+    metadata: str = "full"
+    bare_declarations: bool = False
 
     def __post_init__(self) -> None:
+        check_level(self.metadata)
+        if self.destination is not None:
+            check_destination(self.destination, self.external_data)
         passes_without(self.without, "optimize")
         check_rules(self.rules)
         wanted = self.modules_as_functions
@@ -134,6 +114,11 @@ class ExportOptions:
                     f"The version of {domain!r} in custom_opsets must be a number from 1 on, not {shown(version)}.",
                     id=MessageId.CUSTOM_OPSETS,
                 )
+
+    @property
+    def has_weights_as_inputs(self) -> bool:
+        """True if the caller of a saved model can give it other weights; ``save`` may write it after the export."""
+        return self.keep_initializers_as_inputs or not self.include_initializers
 
     @property
     def is_native(self) -> bool:

@@ -28,8 +28,9 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.messages.errors import first_line
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import pytree
+from fx_onnx.translation.translation_origins import TranslationOrigins
 from fx_onnx.verification.first_difference import ComparedPart, PartComparison, inaccurate_in_eager
-from fx_onnx.verification.fx_origin import TranslationOrigins, origin_of
+from fx_onnx.verification.fx_origin import origin_of
 from fx_onnx.verification.model_parts import executed, functional_program, graph_module
 from fx_onnx.verification.reference_runs import Sample, Sides, attempt, copied, lifted_arguments, onnx_runner
 from fx_onnx.verification.tensor_comparison import Difference, Tolerance, compare, errors_in_double

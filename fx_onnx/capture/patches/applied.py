@@ -136,7 +136,8 @@ def _library_patches(modules: Iterable[torch.nn.Module], strict: bool) -> Iterat
 
 
 def _library_patch(target: str) -> Patch:
-    return next(each for each in find("patches", target) if each.target == target)
+    patches: Iterable[Patch] = find("patches", target)
+    return next(each for each in patches if each.target == target)
 
 
 def _replaced_when_called(target: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The record of the arguments of export(): its fields, the call as text, and the arguments of an ExportableModule."""
+"""The call of export() as text, and the arguments of an ExportableModule."""
 
 from __future__ import annotations
 
@@ -12,28 +12,25 @@ from torch import Tensor, nn
 
 from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.export import export
-from fx_onnx.program.export_arguments import ExportArguments
+from fx_onnx.program.export_call import call_text, given_arguments, with_own_examples
+
+DEFAULTS = {name: each.default for name, each in inspect.signature(export).parameters.items()}
 
 
-def test_the_fields_are_the_parameters_of_export() -> None:
-    parameters = inspect.signature(export).parameters.values()
-    named = {
-        each.name: each.default for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
-    }
-    assert named.pop("model") is inspect.Parameter.empty
-    defaults = ExportArguments.defaults()
-    assert list(defaults) == ["model", *named, "check", "doc_strings"]
-    assert {name: defaults[name] for name in named} == named
+def arguments(**given: Any) -> dict[str, Any]:
+    """Returns the arguments of a call of export()."""
+    return {**DEFAULTS, **given}
 
 
 # ---------------------------------------------------------------- the call as text
 
 
 def test_only_what_was_given() -> None:
-    given = ExportArguments(
+    given = arguments(
         model=nn.Linear(2, 2), args=(torch.ones(2, 3),), f=Path("m.onnx"), opset_version=20, verify=False, check=True
     )
-    assert given.call() == (
+    assert given_arguments(given, DEFAULTS).keys() == {"model", "args", "f", "opset_version"}
+    assert call_text(given, DEFAULTS) == (
         "fx_onnx.export(\n    Linear(...),\n    (float32[2, 3],),\n    f='m.onnx',\n    opset_version=20,\n)"
     )
 
@@ -44,14 +41,15 @@ class Shy:
 
 
 def test_values() -> None:
-    text = ExportArguments(
+    given = arguments(
         model=nn.ReLU(),
         dynamic_shapes=({0: "batch"}, [None, 1.5]),
         training=TrainingMode.EVAL,
         export_modules_as_functions={nn.Linear},
         custom_translation_table={torch.nn.ReLU: export},
         kwargs={"other": Shy(), "many": list(range(30))},
-    ).call()
+    )
+    text = call_text(given, DEFAULTS)
     assert "    dynamic_shapes=({0: 'batch'}, [None, 1.5]),\n" in text
     assert "    training=TrainingMode.EVAL,\n    export_modules_as_functions={Linear},\n" in text
     assert "    custom_translation_table={ReLU: export},\n" in text
@@ -92,10 +90,13 @@ OWN = {"args": ("own",), "input_names": ["own input"], "dynamic_shapes": "own sh
 )
 def test_own_arguments(given: dict[str, Any], expected: dict[str, Any]) -> None:
     model = Model()
-    assert ExportArguments(model=model, **given).with_own_examples() == ExportArguments(model=model, **expected)
+    found = with_own_examples(arguments(model=model, **given))
+    assert {name: value or None for name, value in found.items()} == {
+        name: value or None for name, value in arguments(model=model, **expected).items()
+    }
 
 
 def test_a_tensor_and_another_module_are_left() -> None:
     x = torch.ones(2)
-    assert ExportArguments(model=Model(), args=x).with_own_examples().args is x
-    assert ExportArguments(model=nn.ReLU()).with_own_examples().args == ()
+    assert with_own_examples(arguments(model=Model(), args=x))["args"] is x
+    assert with_own_examples(arguments(model=nn.ReLU()))["args"] == ()
