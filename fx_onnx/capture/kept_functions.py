@@ -36,7 +36,7 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "KeptOperator", "computations", "keep_functions", "kept_by_operator", "kept_parameters", "operator_of_call",
+    "KeptOperator", "RefusedWrites", "computations", "keep_functions", "kept_by_operator", "kept_parameters", "operator_of_call",
     "schema_of",
 ]  # fmt: skip
 
@@ -99,7 +99,7 @@ def _operator(function: Callable[..., Any], schema: str) -> KeptOperator:
     return KeptOperator(_NAMESPACE, function, functools.partial(_call_in_order, function), schema, infers_sizes=True)
 
 
-class _RefusedWrites(TorchDispatchMode):
+class RefusedWrites(TorchDispatchMode):
     """Raises NotImplementedError if an operator writes to a tensor among the arguments of a function."""
 
     def __init__(self, function: str, args: Sequence[Any]) -> None:
@@ -131,7 +131,7 @@ def _call_in_order(function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function with the arguments of its operator."""
     by_name = [each.name for each in kept_parameters(function) if each.kind is each.KEYWORD_ONLY]
     count = len(args) - len(by_name)
-    with _RefusedWrites(function.__qualname__, args):
+    with RefusedWrites(function.__qualname__, args):
         return function(*args[:count], **dict(zip(by_name, args[count:], strict=True)))
 
 

@@ -64,6 +64,7 @@ __all__ = [
     "free_unbacked_symbols",
     "has_composite_kernel",
     "implement_in_mode",
+    "is_context_of",
     "kernel_keys",
     "known_item",
     "list_python_builtins",
@@ -312,6 +313,11 @@ def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: 
 
 
 # ---------------------------------------------------------------- tensors and sizes
+
+
+def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:
+    """Returns whether ``apply`` of this function made the context; without the attribute, raises an AttributeError."""
+    return type(context) is function._backward_cls  # type: ignore[attr-defined]
 
 
 def storage_id(tensor: torch.Tensor) -> int:
