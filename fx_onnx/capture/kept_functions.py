@@ -25,11 +25,13 @@ from torch.fx import GraphModule
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import (
+    DataDependentOutputException,
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
     optimization_hint,
     pytree,
+    skip_undecided,
     storage_id,
     symbolic_expression,
     unset_fake_temporarily,
@@ -192,13 +194,13 @@ class KeptOperator:
             schema: Its schema without a name.
             infers_sizes: Whether the sizes of the results are inferred from those at static sizes.
         """
-        self.callable, self._compute = callable, compute
+        self.callable, self._compute, self._infers_sizes = callable, compute, infers_sizes
         self._last = threading.local()  # the structure of the results of the last run in each thread
         base = re.sub(r"\W+", "_", callable.__qualname__.replace(".<locals>", ""))
         numbered = (f"{base}_{number}" for number in itertools.count(1))
         name = next(n for n in itertools.chain([base], numbered) if (namespace, n) not in _operators)
         definition = torch.library.custom_op(f"{namespace}::{name}", self.run, mutates_args=(), schema=schema)
-        definition.register_fake(self._run_at_two_sizes if infers_sizes else self.run)
+        definition.register_fake(self._run_fake)
         self.opoverload = getattr(getattr(torch.ops, namespace), name).default
         _operators[namespace, name] = self
 
@@ -216,13 +218,18 @@ class KeptOperator:
         leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
         return pytree.tree_unflatten(leaves, self._last.spec)
 
-    def _run_at_two_sizes(self, *args: Any) -> list[torch.Tensor]:
-        """Returns fake results. A size that differs between the two runs is that of an argument, plus a number."""
+    def _run_fake(self, *args: Any) -> list[torch.Tensor]:
+        """Returns fake results.
+
+        Sizes are inferred from runs at two sizes of each dynamic dim, also where the callable branches on values. A
+        size that differs between the two runs is that of an argument, plus a number.
+        """
         leaves = pytree.tree_leaves(args)
         given = [size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else [leaf])]
         sizes = {symbolic_expression(size): size for size in given if isinstance(size, torch.SymInt)}
-        if not sizes:
-            return self.run(*args)
+        if not (self._infers_sizes and sizes):
+            with skip_undecided():
+                return self.run(*args)
         known = {expression: optimization_hint(size) for expression, size in sizes.items() if expression.is_symbol}
         symbols = sorted({each for expression in sizes for each in expression.free_symbols}, key=str)
         first = {each: known.get(each, _UNKNOWN_SIZE) for each in symbols}
@@ -252,17 +259,31 @@ class KeptOperator:
         ]
 
     def _run_static(self, args: Any, values: dict[sympy.Symbol, int]) -> list[torch.Tensor]:
-        """Returns the results for fake arguments whose symbols have values."""
+        """Returns the results for fake arguments whose symbols have values.
 
-        def static(value: Any) -> Any:
+        A callable that branches on values gets real tensors, first of zeros, then of ones.
+
+        Raises:
+            DataDependentOutputException: the two have results of different sizes or dtypes.
+        """
+
+        def static(value: Any, element: int = 0) -> Any:
             if isinstance(value, torch.SymInt):
                 return int(symbolic_expression(value).xreplace(values))
             if isinstance(value, torch.Tensor):
-                return torch.empty([static(size) for size in value.shape], dtype=value.dtype, device=value.device)
+                sizes = [static(size) for size in value.shape]
+                return torch.full(sizes, element, dtype=value.dtype, device=value.device)
             return value
 
-        with unset_fake_temporarily(), FakeTensorMode(allow_non_fake_inputs=True):
-            return self.run(*pytree.tree_map(static, args))
+        with unset_fake_temporarily():
+            try:
+                with FakeTensorMode(allow_non_fake_inputs=True):
+                    return self.run(*pytree.tree_map(static, args))
+            except DataDependentOutputException:
+                zeros, ones = (self.run(*pytree.tree_map(lambda v, e=e: static(v, e), args)) for e in (0, 1))
+                if [(each.shape, each.dtype) for each in zeros] != [(each.shape, each.dtype) for each in ones]:
+                    raise
+                return ones
 
 
 _TENSOR = object()

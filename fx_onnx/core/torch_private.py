@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +56,7 @@ __all__ = [
     "OpOverloadPacket",
     "ProxyTorchDispatchMode",
     "TorchDispatchMode",
+    "argument_kinds",
     "associative_scan",
     "compiled_kernel",
     "compute_unbacked_bindings",
@@ -79,6 +80,7 @@ __all__ = [
     "replaced_kernels",
     "scan",
     "size_oblivious",
+    "skip_undecided",
     "statically_known_true",
     "storage_id",
     "symbolic_expression",
@@ -315,6 +317,12 @@ def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: 
 # ---------------------------------------------------------------- tensors and sizes
 
 
+def argument_kinds(symbolic: Callable[..., Any]) -> Sequence[str]:
+    """Returns what ``parse_args`` of torch.onnx converts each argument to, such as ``t``; nothing without the attribute."""
+    kinds: Sequence[str] = getattr(symbolic, "_arg_descriptors", ())
+    return kinds
+
+
 def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:
     """Returns whether ``apply`` of this function made the context; without the attribute, raises an AttributeError."""
     return type(context) is function._backward_cls  # type: ignore[attr-defined]
@@ -417,6 +425,21 @@ def unrecorded(values: Any = None) -> Iterator[None]:
         shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else nullcontext(),
     ):
         yield
+
+
+@contextmanager
+def skip_undecided() -> Iterator[None]:
+    """Leaves a block that runs operators on fake tensors where it branches on a value, and forgets its symbols.
+
+    Without the functions and attributes of torch: ImportError or AttributeError.
+    """
+    shape_env = getattr(_load("torch._guards.detect_fake_mode")(), "shape_env", None)
+    pending = [] if shape_env is None else shape_env.pending_fresh_unbacked_symbols
+    count = len(pending)
+    try:
+        yield
+    except (_load(NAMES["GuardOnDataDependentSymNode"].path), _load(NAMES["DataDependentOutputException"].path)):
+        del pending[count:]
 
 
 def list_python_builtins() -> None:

@@ -20,7 +20,7 @@ from fx_onnx.core import dtypes
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import static
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.core.torch_private import OpOverload, argument_kinds
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.jit_scalar_type import JitScalarType
 from fx_onnx.translation.size_values import SymbolTable
@@ -65,6 +65,9 @@ class SymbolicFunction:
     def __call__(self, op: Emitter, *args: Any, **kwargs: Any) -> Any:
         """Translates a call; takes the arguments of a translation. Returns None if the function declines the call."""
         arguments = tuple(wrapped(argument, op) for argument in self._all_arguments(args, kwargs))
+        for argument, kind in zip(arguments, argument_kinds(self.function), strict=False):
+            if isinstance(argument, SymbolicValue):
+                argument.reads_weights = kind not in ("v", "none")
         call = Call(self.target, arguments, tuple(op.out))
         keywords = self._keywords(call)
         if self.is_python_op:
