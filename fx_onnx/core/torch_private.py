@@ -80,6 +80,7 @@ __all__ = [
     "replaced_kernels",
     "scan",
     "size_oblivious",
+    "skip_type_inference",
     "skip_undecided",
     "statically_known_true",
     "storage_id",
@@ -321,6 +322,22 @@ def argument_kinds(symbolic: Callable[..., Any]) -> Sequence[str]:
     """Returns what ``parse_args`` of torch.onnx converts each argument to, such as ``t``; nothing without the attribute."""
     kinds: Sequence[str] = getattr(symbolic, "_arg_descriptors", ())
     return kinds
+
+
+@contextmanager
+def skip_type_inference() -> Iterator[None]:
+    """Makes TorchScript's type inference do nothing in the current thread, because it takes nodes of TorchScript only.
+
+    Symbolic functions call it for operators of other domains. Without the attribute, they get torch's AttributeError.
+    """
+    name = "_jit_pass_onnx_node_shape_type_inference"
+    with CAPTURE_LOCK:
+        original = vars(torch._C).get(name)
+        try:
+            vars(torch._C)[name] = in_this_thread(lambda *_: None, original)
+            yield
+        finally:
+            vars(torch._C)[name] = original
 
 
 def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:

@@ -20,7 +20,7 @@ from fx_onnx.core import dtypes
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import static
-from fx_onnx.core.torch_private import OpOverload, argument_kinds
+from fx_onnx.core.torch_private import OpOverload, argument_kinds, skip_type_inference
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.jit_scalar_type import JitScalarType
 from fx_onnx.translation.size_values import SymbolTable
@@ -72,7 +72,8 @@ class SymbolicFunction:
         keywords = self._keywords(call)
         if self.is_python_op:
             arguments = tuple(argument for argument in arguments if isinstance(argument, SymbolicValue))
-        return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+        with skip_type_inference():  # the emitter infers the types
+            return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
 
     def declines(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
         """Returns whether the function returns None for a call with these fake tensors and symbolic numbers.

@@ -50,11 +50,13 @@ class GraphContext:
     Attributes:
         opset: the version of the default ONNX domain in which the nodes are emitted.
         original_node: the call that is translated.
+        params_dict: the weights by name; empty, because a weight is a value with a type.
     """
 
     def __init__(self, op: Emitter, original_node: Call | None = None) -> None:
         self.opset = op.opset
         self.original_node = original_node
+        self.params_dict: dict[str, Any] = {}
         self._op = op
 
     def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
