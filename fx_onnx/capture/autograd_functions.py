@@ -2,8 +2,8 @@
 
 torch.export traces through ``apply``, so the captured program usually contains the operators of the forward. A function
 with a static ``symbolic`` method, or with an entry in custom_translation_table, must become one node instead. While a
-model is traced, ``apply`` of such a function calls a custom operator that is created for it. The operator's fake kernel
-is the function's forward.
+model is traced, its forward calls a custom operator that is created for it, because a model may call ``apply``
+by another name, and ``apply`` looks the forward up in each call. The operator's fake kernel is the original forward.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ def trace_as_operators(
 ) -> Iterator[None]:
     """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
 
-    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), it does
-    not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
-    its forward without a warning.
+    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), such a
+    function raises NotImplementedError, because otherwise torch would trace through its forward without a warning.
 
     Args:
         functions: the functions that the user wants whole.
@@ -61,7 +60,7 @@ def trace_as_operators(
         return cls in named or has_symbolic(cls) or (every and not _is_of_torch(cls))
 
     def replace_forward(cls: type[Function]) -> None:
-        original = replacement = originals.get(cls.forward, cls.forward)  # may be inherited from a class with another
+        original = replacement = originals.get(cls.forward, cls.forward)  # a class may inherit a replaced one
         if is_kept(cls) or (where_possible and not _is_of_torch(cls)):
             replacement = _caller(cls, original, is_kept(cls))
         if replacement is not cls.forward:
@@ -76,7 +75,8 @@ def trace_as_operators(
     metaclass: Any = type(Function)
     initialize = metaclass.__init__
     with CAPTURE_LOCK, ExitStack() as stack:
-        stack.enter_context(replace_attribute(metaclass, "__init__", define))  # a model may define a class in its forward
+        # A model may define a class in its forward.
+        stack.enter_context(replace_attribute(metaclass, "__init__", define))
         for function in _all_subclasses(Function):
             replace_forward(function)
         yield
@@ -120,8 +120,8 @@ def _caller(function: type[Function], forward: Callable[..., Any], is_required: 
         "such as torch.cond; call it outside, or remove its symbolic method and its entry in custom_translation_table"
     )
 
+    # It replaces ``apply`` of the context, because the backward may read what the forward saves in another context.
     def refuse_gradient(*_: Any) -> Any:
-        """Replaces ``apply`` of the context, whose backward may read what the forward saves in another context."""
         raise NotImplementedError(
             f"{function.__name__} is one ONNX operator, so its gradient cannot be calculated in the model; "
             "define setup_context, or remove its symbolic method and its entry in custom_translation_table"
@@ -134,8 +134,8 @@ def _caller(function: type[Function], forward: Callable[..., Any], is_required: 
                 raise NotImplementedError(message)
             return forward(*args, **kwargs)
         values = args[has_context:]
-        # Other forwards may call this one with their own context, or with one of the user's.
-        is_applied = not kwargs and not (has_context and not is_context_of(args[0], function))
+        # Python code may call a forward with another context, or with keywords; ``apply`` does neither.
+        is_applied = not kwargs and (not has_context or is_context_of(args[0], function))
         if not is_applied or not (is_required or _can_be_arguments(values)):
             return forward(*args, **kwargs)
         names = [p.name for p in apply_parameters(function) if p.kind is not p.VAR_POSITIONAL][: len(values)]

@@ -3,7 +3,8 @@
 torch.export traces through a function, so a loop over tokens would be unrolled for the example. While a model is
 traced, a kept function is replaced by a custom operator that is created for it. The function computes the operator for
 real tensors, and is traced where the translation declines a call. The fake kernel runs the function at two sizes of
-each dynamic dim, and finds each size of the results among the sizes of the arguments.
+each dynamic dim, and finds each size of the results among the sizes of the arguments. A function that branches on
+values runs with zeros and with ones there, and its results must have the same sizes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "KeptOperator", "RefusedWrites", "computations", "keep_functions", "kept_by_operator", "kept_parameters", "operator_of_call",
-    "schema_of",
+    "KeptOperator", "RefusedWrites", "computations", "keep_functions", "kept_by_operator", "kept_parameters",
+    "operator_of_call", "schema_of",
 ]  # fmt: skip
 
 _NAMESPACE = "kept_function"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "NAMES",
+    "TYPE_INFERENCE",
     "CustomOpDef",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
@@ -80,7 +81,6 @@ __all__ = [
     "replaced_kernels",
     "scan",
     "size_oblivious",
-    "skip_type_inference",
     "skip_undecided",
     "statically_known_true",
     "storage_id",
@@ -318,26 +318,13 @@ def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: 
 # ---------------------------------------------------------------- tensors and sizes
 
 
-def argument_kinds(symbolic: Callable[..., Any]) -> Sequence[str]:
-    """Returns what ``parse_args`` of torch.onnx converts each argument to, such as ``t``; nothing without the attribute."""
-    kinds: Sequence[str] = getattr(symbolic, "_arg_descriptors", ())
-    return kinds
+TYPE_INFERENCE: tuple[Any, str] = torch._C, "_jit_pass_onnx_node_shape_type_inference"
+"""The place of the type inference of TorchScript's nodes, which symbolic functions call for domains of their own."""
 
 
-@contextmanager
-def skip_type_inference() -> Iterator[None]:
-    """Makes TorchScript's type inference do nothing in the current thread, because it takes nodes of TorchScript only.
-
-    Symbolic functions call it for operators of other domains. Without the attribute, they get torch's AttributeError.
-    """
-    name = "_jit_pass_onnx_node_shape_type_inference"
-    with CAPTURE_LOCK:
-        original = vars(torch._C).get(name)
-        try:
-            vars(torch._C)[name] = in_this_thread(lambda *_: None, original)
-            yield
-        finally:
-            vars(torch._C)[name] = original
+def argument_kinds(symbolic: Any) -> Any:
+    """Returns what ``parse_args`` converts each argument to, such as ``t``; nothing without torch's attribute."""
+    return getattr(symbolic, "_arg_descriptors", ())
 
 
 def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:

@@ -16,11 +16,12 @@ import torch
 from torch.autograd import Function
 from torch.fx.node import map_aggregate
 
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import dtypes
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import static
-from fx_onnx.core.torch_private import OpOverload, argument_kinds, skip_type_inference
+from fx_onnx.core.torch_private import TYPE_INFERENCE, OpOverload, argument_kinds
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.jit_scalar_type import JitScalarType
 from fx_onnx.translation.size_values import SymbolTable
@@ -72,7 +73,8 @@ class SymbolicFunction:
         keywords = self._keywords(call)
         if self.is_python_op:
             arguments = tuple(argument for argument in arguments if isinstance(argument, SymbolicValue))
-        with skip_type_inference():  # the emitter infers the types
+        # The emitter infers the types, and TorchScript takes only its own nodes.
+        with replace_attribute(*TYPE_INFERENCE, lambda *_: None):
             return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
 
     def declines(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:

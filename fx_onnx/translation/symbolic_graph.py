@@ -200,7 +200,7 @@ class SymbolicValue:
         return self.value.dtype is not None and sizes is not None and all(isinstance(size, int) for size in sizes)
 
     def constant(self) -> torch.Tensor | None:
-        """Returns the tensor of a constant; None if the value depends on the inputs, or is a weight; see the attribute."""
+        """Returns the tensor of a constant; None if the value depends on inputs, or is a weight that is not read."""
         producer = self.value.producer()
         if producer is not None:
             found = producer.attributes.get("value") if producer.op_type == "Constant" else None
