@@ -64,8 +64,8 @@ def trace_as_operators(
         if is_kept(cls) or (where_possible and not _is_of_torch(cls)):
             replacement = _caller(cls, original, is_kept(cls))
         if replacement is not cls.forward:
-            method = staticmethod(in_this_thread(replacement, cls.forward))
-            stack.enter_context(exchange_attribute(cls, "forward", method))
+            method = _with_parameters_of(original, in_this_thread(replacement, cls.forward))
+            stack.enter_context(exchange_attribute(cls, "forward", staticmethod(method)))
             originals[cls.forward] = original
 
     def define(cls: type[Function], *args: Any, **kwargs: Any) -> None:
@@ -120,13 +120,6 @@ def _caller(function: type[Function], forward: Callable[..., Any], is_required: 
         "such as torch.cond; call it outside, or remove its symbolic method and its entry in custom_translation_table"
     )
 
-    # It replaces ``apply`` of the context, because the backward may read what the forward saves in another context.
-    def refuse_gradient(*_: Any) -> Any:
-        raise NotImplementedError(
-            f"{function.__name__} is one ONNX operator, so its gradient cannot be calculated in the model; "
-            "define setup_context, or remove its symbolic method and its entry in custom_translation_table"
-        )
-
     @functools.wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -140,11 +133,40 @@ def _caller(function: type[Function], forward: Callable[..., Any], is_required: 
             return forward(*args, **kwargs)
         names = [p.name for p in apply_parameters(function) if p.kind is not p.VAR_POSITIONAL][: len(values)]
         operator = _operator(function, forward, schema_of(f"{function.__name__}.apply", names, values))
-        if has_context:
-            args[0].apply = args[0].apply_jvp = refuse_gradient
+        if has_context:  # its backward may read what the forward saves, which another context has
+            args[0].apply = args[0].apply_jvp = functools.partial(_refuse_gradient, function)
         return operator.restructure(operator.opoverload(*values))
 
     return call
+
+
+def _refuse_gradient(function: type[Function], *_: Any) -> Any:
+    """Replaces ``apply`` of a context."""
+    name = function.__name__
+    raise NotImplementedError(
+        f"{name} is one ONNX operator, so its gradient cannot be calculated in the model; define setup_context, or "
+        "remove its symbolic method and its entry in custom_translation_table"
+    )
+
+
+def _with_parameters_of(forward: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function with the parameters of a forward: for keywords, ``apply`` reads their names in its code."""
+    code = getattr(forward, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+
+    def call(given: Iterable[Any], *rest: Any, **keywords: Any) -> Any:
+        named = {name: value for name, value in zip(names, given, strict=True) if value is not _ABSENT}
+        if tuple(named) == names[: len(named)]:
+            return function(*named.values(), *rest, **keywords)
+        return function(**named, **keywords)
+
+    parameters = ", ".join([*(f"{name}=__absent" for name in names), "*__rest", "**__keywords"])
+    source = f"lambda {parameters}: __call([{', '.join(names)}], *__rest, **__keywords)"
+    made: Callable[..., Any] = eval(source, {"__absent": _ABSENT, "__call": call})
+    return functools.wraps(forward)(made)
+
+
+_ABSENT = object()
 
 
 def _can_be_arguments(values: tuple[Any, ...]) -> bool:

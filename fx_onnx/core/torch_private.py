@@ -329,7 +329,7 @@ def argument_kinds(symbolic: Any) -> Any:
 
 def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:
     """Returns whether ``apply`` of this function made the context; without the attribute, raises an AttributeError."""
-    return type(context) is function._backward_cls  # type: ignore[attr-defined]
+    return type(context) is function._backward_cls
 
 
 def storage_id(tensor: torch.Tensor) -> int:
