@@ -149,14 +149,14 @@ def _refuse_gradient(function: type[Function], *_: Any) -> Any:
     )
 
 
-def _with_parameters_of(forward: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function with the parameters of a forward: for keywords, ``apply`` reads their names in its code."""
-    code = getattr(forward, "__code__", None)
-    names = () if code is None else code.co_varnames[: code.co_argcount]
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [each.name for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
 
     def call(given: Iterable[Any], *rest: Any, **keywords: Any) -> Any:
         named = {name: value for name, value in zip(names, given, strict=True) if value is not _ABSENT}
-        if tuple(named) == names[: len(named)]:
+        if list(named) == names[: len(named)]:
             return function(*named.values(), *rest, **keywords)
         return function(**named, **keywords)
 

@@ -237,7 +237,7 @@ class OfHalf(Function):
         return half(x).relu()
 
 
-half, triple = Half.apply, WithSetupContext.apply
+scale, half, triple = Scale.apply, Half.apply, WithSetupContext.apply
 half_of_base, named_only, of_half = HalfOfBase.apply, NamedOnly.apply, OfHalf.apply
 
 
@@ -277,6 +277,7 @@ def _subclass_in_forward(x: Tensor) -> Any:
 ALIASES: dict[str, tuple[Any, list[str]]] = {
     "module": (lambda x: half(x), ["Mul"]), "closure": (_closure(), ["Mul"]), "static method": (Holder.call, ["Mul"]),
     "default": (_as_default, ["Mul"]), "list": (lambda x: [half][0](x), ["Mul"]),
+    "keyword": (lambda x: scale(x, factor=0.5), ["Mul"]),
     "partial": (functools.partial(triple, factor=0.5), ["Mul", "Add"]), "setup_context": (triple, ["Mul", "Add"]),
     "wraps": (functools.wraps(half)(lambda x: half(x)), ["Mul"]), "no_grad": (torch.no_grad()(half), ["Mul"]),
     "disabled": (torch.compiler.disable(half), ["Mul"]), "compiled": (torch.compile(half), ["Mul"]),
@@ -457,3 +458,23 @@ def test_other_threads_are_not_affected() -> None:
         x = X.clone().requires_grad_()
         result = threads.submit(lambda: Scale.apply(x, 2.0)).result()
     assert result.grad_fn.name() == "ScaleBackward"
+
+
+class OfClass(Function):
+    """Has a class method as its forward."""
+
+    @classmethod
+    def forward(cls, ctx: Any, x: Tensor, factor: float, bias: float = 1.0) -> Tensor:  # type: ignore[override]
+        return x * factor + bias
+
+
+def test_a_replaced_forward_takes_what_the_original_takes() -> None:
+    """In each thread, also by keywords."""
+    calls: list[Any] = [
+        lambda: scale(X, factor=2.0), lambda: Scale.forward(FunctionCtx(), factor=3.0, x=X), lambda: OfClass.apply(X, 5.0),
+        lambda: OfClass.forward(FunctionCtx(), X, bias=2.0, factor=6.0), lambda: triple(X, factor=4.0),
+    ]  # fmt: skip
+    expected = [call() for call in calls]
+    with autograd_functions.trace_as_operators(every=True), ThreadPoolExecutor() as threads:
+        assert_close([call() for call in calls], expected)
+        assert_close([threads.submit(call).result() for call in calls], expected)
