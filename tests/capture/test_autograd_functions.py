@@ -471,8 +471,9 @@ class OfClass(Function):
 def test_a_replaced_forward_takes_what_the_original_takes() -> None:
     """In each thread, also by keywords."""
     calls: list[Any] = [
-        lambda: scale(X, factor=2.0), lambda: Scale.forward(FunctionCtx(), factor=3.0, x=X), lambda: OfClass.apply(X, 5.0),
-        lambda: OfClass.forward(FunctionCtx(), X, bias=2.0, factor=6.0), lambda: triple(X, factor=4.0),
+        lambda: scale(X, factor=2.0), lambda: Scale.forward(FunctionCtx(), factor=3.0, x=X),
+        lambda: OfClass.apply(X, 5.0), lambda: OfClass.forward(FunctionCtx(), X, bias=2.0, factor=6.0),
+        lambda: triple(X, factor=4.0),
     ]  # fmt: skip
     expected = [call() for call in calls]
     with autograd_functions.trace_as_operators(every=True), ThreadPoolExecutor() as threads:
