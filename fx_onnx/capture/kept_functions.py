@@ -24,6 +24,8 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import (
     DataDependentOutputException,
@@ -62,7 +64,14 @@ def keep_functions(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
         Patch(f"{each.__module__}:{each.__qualname__}", Around(_caller), reason, in_torch=True) for each in functions
     ]
     with CAPTURE_LOCK, apply_patches(patches):
+        _copies.clear()
         yield
+        for name in dict.fromkeys(name for copy, version, name in _copies if copy._version > version):
+            warn(
+                f"The model writes to a result of {name} that shares its memory with an argument, and the exported "
+                "model changes the result only; copy the result before you write to it.",
+                MessageId.WRITE_IN_PLACE,
+            )
 
 
 def kept_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -211,10 +220,13 @@ class KeptOperator:
         self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         input_storages = _storages(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
+        self._last.is_copy = [storage_id(t) in input_storages for t in tensors]
+        return [t.clone() if copied else t for t, copied in zip(tensors, self._last.is_copy, strict=True)]
 
     def restructure(self, tensors: list[torch.Tensor]) -> Any:
         """Puts the tensors into the structure that the callable returned in the last run in this thread."""
+        copies = itertools.compress(tensors, self._last.is_copy)
+        _copies.extend((each, each._version, self.callable.__qualname__) for each in copies)
         rest = iter(tensors)
         leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
         return pytree.tree_unflatten(leaves, self._last.spec)
@@ -288,6 +300,7 @@ class KeptOperator:
 
 
 _TENSOR = object()
+_copies: list[tuple[torch.Tensor, int, str]] = []  # of arguments among results in this capture, with their versions
 _operators: dict[tuple[str, str], KeptOperator] = {}  # by name in torch.library; custom operators stay registered
 
 

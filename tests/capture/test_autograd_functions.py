@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -179,6 +180,22 @@ class WithSetupContext(Function):
 def test_a_function_with_setup_context(args: Any, kwargs: Any) -> None:
     module = Net(WithSetupContext, *args, **kwargs)
     assert_close(_exported(module)(X), tuple(module(X)))
+
+
+@pytest.mark.parametrize(("write", "count"), [(torch.Tensor.add_, 1), (torch.Tensor.add, 0)])
+def test_a_write_to_a_result_that_is_an_argument_is_a_finding(write: Any, count: int) -> None:
+    class Same(Scale):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+            return x[:]
+
+    def forward(x: Tensor, same: Any = Same.apply) -> Any:
+        return write(same(x, 1.0)[0], 1), x
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _exported(Calls(forward))
+    assert len([each for each in caught if "writes to a result of" in str(each.message)]) == count
 
 
 def test_calls_with_different_argument_types_are_different_operators() -> None:
