@@ -2,8 +2,8 @@
 
 torch.export traces through ``apply``, so the captured program usually contains the operators of the forward. A function
 with a static ``symbolic`` method, or with an entry in custom_translation_table, must become one node instead. While a
-model is traced, ``apply`` of such a function calls a custom operator that is created for it. The operator's fake kernel
-is the function's forward.
+model is traced, its forward calls a custom operator that is created for it, because a model may call ``apply``
+by another name, and ``apply`` looks the forward up in each call. The operator's fake kernel is the original forward.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
-from fx_onnx.capture.kept_functions import KeptOperator, schema_of
-from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.torch_internals.threads import CAPTURE_LOCK
+from fx_onnx.capture.kept_functions import KeptOperator, RefusedWrites, schema_of
+from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
+from fx_onnx.torch_internals.torch_private import is_context_of
 
 NAMESPACE = "autograd_function"
 
@@ -43,9 +44,8 @@ def trace_as_operators(
 ) -> Iterator[None]:
     """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
 
-    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), it does
-    not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
-    its forward without a warning.
+    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), such a
+    function raises NotImplementedError, because otherwise torch would trace through its forward without a warning.
 
     Args:
         functions: the functions that the user wants whole.
@@ -54,23 +54,31 @@ def trace_as_operators(
             cannot be an argument of an operator.
     """
     named = frozenset(functions)
+    originals: dict[Any, Callable[..., Any]] = {}  # of the forwards that are replaced
 
     def is_kept(cls: type[Function]) -> bool:
         return cls in named or has_symbolic(cls) or (every and not _is_of_torch(cls))
 
-    descriptor = vars(Function)["apply"]
-    original_apply = getattr(descriptor, "__func__", descriptor)  # torch 2.14 defines the class method in C
+    def replace_forward(cls: type[Function]) -> None:
+        original = replacement = originals.get(cls.forward, cls.forward)  # a class may inherit a replaced one
+        if is_kept(cls) or (where_possible and not _is_of_torch(cls)):
+            replacement = _caller(cls, original, is_kept(cls))
+        if replacement is not cls.forward:
+            method = _with_parameters_of(original, in_this_thread(replacement, cls.forward))
+            stack.enter_context(exchange_attribute(cls, "forward", staticmethod(method)))
+            originals[cls.forward] = original
 
-    def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        if is_kept(cls) or (where_possible and can_be_operator(cls, args, kwargs)):
-            return _call(cls, args, kwargs)
-        return original_apply(cls, *args, **kwargs)
+    def define(cls: type[Function], *args: Any, **kwargs: Any) -> None:
+        initialize(cls, *args, **kwargs)
+        replace_forward(cls)
 
+    metaclass: Any = type(Function)
+    initialize = metaclass.__init__
     with CAPTURE_LOCK, ExitStack() as stack:
-        stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
+        # A model may define a class in its forward.
+        stack.enter_context(replace_attribute(metaclass, "__init__", define))
         for function in _all_subclasses(Function):
-            if is_kept(function):
-                stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
+            replace_forward(function)
         yield
 
 
@@ -95,61 +103,89 @@ def _all_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _all_subclasses(subclass)
 
 
-def _eager_only(function: type[Function]) -> Callable[..., Any]:
-    """Returns the forward wrapped so that it raises an error where torch traces its bytecode."""
-    forward = function.forward
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _caller(function: type[Function], forward: Callable[..., Any], is_required: bool) -> Callable[..., Any]:
+    """Returns the replacement of a function's forward: it calls the operator of the function.
+
+    Args:
+        function: The function.
+        forward: Its forward.
+        is_required: Whether an error is raised where that is not possible; otherwise torch traces through the forward.
+    """
+    has_context = not _has_setup_context(function)
     message = (
         f"{function.__name__} cannot be one ONNX operator in strict mode or in the body of a control-flow operator "
         "such as torch.cond; call it outside, or remove its symbolic method and its entry in custom_translation_table"
     )
 
     @functools.wraps(forward)
-    def eager_forward(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
-            raise NotImplementedError(message)
-        return forward(*args, **kwargs)
+            if is_required:
+                raise NotImplementedError(message)
+            return forward(*args, **kwargs)
+        values = args[has_context:]
+        # Python code may call a forward with another context, or with keywords; ``apply`` does neither.
+        is_applied = not kwargs and (not has_context or is_context_of(args[0], function))
+        if not is_applied or not (is_required or _can_be_arguments(values)):
+            return forward(*args, **kwargs)
+        names = [p.name for p in apply_parameters(function) if p.kind is not p.VAR_POSITIONAL][: len(values)]
+        operator = _operator(function, forward, schema_of(f"{function.__name__}.apply", names, values))
+        if has_context:  # its backward may read what the forward saves, which another context has
+            args[0].apply = args[0].apply_jvp = functools.partial(_refuse_gradient, function)
+        return operator.restructure(operator.opoverload(*values))
 
-    return eager_forward
-
-
-# --- operators --------------------------------------------------------------------------------------------------------
-
-
-def _call(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Computes ``function.apply(*args, **kwargs)`` by a call of the function's operator."""
-    formals = apply_parameters(function)
-    if _has_setup_context(function) or kwargs:
-        bound = inspect.Signature(formals).bind(*args, **kwargs)
-        bound.apply_defaults()
-        args = (*bound.args, *bound.kwargs.values())
-    names = [p.name for p in formals if p.kind is not p.VAR_POSITIONAL][: len(args)]
-    operator = _operator(function, schema_of(f"{function.__name__}.apply", names, args))
-    return operator.restructure(operator.opoverload(*args))
+    return call
 
 
-def can_be_operator(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Returns whether a function is not torch's own, and all arguments of a call can be arguments of an operator."""
-    if _is_of_torch(function):
-        return False
+def _refuse_gradient(function: type[Function], *_: Any) -> Any:
+    """Replaces ``apply`` of a context."""
+    name = function.__name__
+    raise NotImplementedError(
+        f"{name} is one ONNX operator, so its gradient cannot be calculated in the model; define setup_context, or "
+        "remove its symbolic method and its entry in custom_translation_table"
+    )
+
+
+def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function with the parameters of a forward: for keywords, ``apply`` reads their names in its code."""
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [each.name for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
+
+    def call(given: Iterable[Any], *rest: Any, **keywords: Any) -> Any:
+        named = {name: value for name, value in zip(names, given, strict=True) if value is not _ABSENT}
+        if list(named) == names[: len(named)]:
+            return function(*named.values(), *rest, **keywords)
+        return function(**named, **keywords)
+
+    parameters = ", ".join([*(f"{name}=__absent" for name in names), "*__rest", "**__keywords"])
+    source = f"lambda {parameters}: __call([{', '.join(names)}], *__rest, **__keywords)"
+    made: Callable[..., Any] = eval(source, {"__absent": _ABSENT, "__call": call})
+    return functools.wraps(forward)(made)
+
+
+_ABSENT = object()
+
+
+def _can_be_arguments(values: tuple[Any, ...]) -> bool:
+    """Returns whether all values can be arguments of an operator."""
     try:
-        schema_of(function.__name__, (), (*args, *kwargs.values()))
+        schema_of("", (), values)
     except NotImplementedError:
         return False
     return True
 
 
 @functools.cache
-def _operator(function: type[Function], schema: str) -> KeptOperator:
-    return KeptOperator(NAMESPACE, function, functools.partial(_forward, function), schema)
+def _operator(function: type[Function], forward: Callable[..., Any], schema: str) -> KeptOperator:
+    return KeptOperator(NAMESPACE, function, functools.partial(_compute, function, forward), schema)
 
 
-def _forward(function: type[Function], *args: Any) -> Any:
+def _compute(function: type[Function], forward: Callable[..., Any], *args: Any) -> Any:
     """Runs the forward of a function."""
     context = FunctionCtx()
     context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
-    results = function.forward(*(args if _has_setup_context(function) else (context, *args)))
-    if getattr(context, "dirty_tensors", ()):
-        raise NotImplementedError(
-            f"{function.__name__} writes to its inputs, so it cannot be one ONNX operator; return a new tensor"
-        )
-    return results
+    with RefusedWrites(function.__name__, args):
+        return forward(*(args if _has_setup_context(function) else (context, *args)))

@@ -3,7 +3,8 @@
 torch.export traces through a function, so a loop over tokens would be unrolled for the example. While a model is
 traced, a kept function is replaced by a custom operator that is created for it. The function computes the operator for
 real tensors, and is traced where the translation declines a call. The fake kernel runs the function at two sizes of
-each dynamic dim, and finds each size of the results among the sizes of the arguments.
+each dynamic dim, and finds each size of the results among the sizes of the arguments. A function that branches on
+values runs with zeros and with ones there, and its results must have the same sizes.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import (
+    DataDependentOutputException,
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
     optimization_hint,
     pytree,
+    skip_undecided,
     storage_id,
     symbolic_expression,
     unset_fake_temporarily,
 )
 
 __all__ = [
-    "KeptOperator", "computations", "keep_functions", "kept_by_operator", "kept_parameters", "operator_of_call",
-    "schema_of",
+    "KeptOperator", "RefusedWrites", "computations", "keep_functions", "kept_by_operator", "kept_parameters",
+    "operator_of_call", "schema_of",
 ]  # fmt: skip
 
 _NAMESPACE = "kept_function"
@@ -59,7 +64,14 @@ def keep_functions(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
         Patch(f"{each.__module__}:{each.__qualname__}", Around(_caller), reason, in_torch=True) for each in functions
     ]
     with CAPTURE_LOCK, apply_patches(patches):
+        _copies.clear()
         yield
+        for name in dict.fromkeys(name for copy, version, name in _copies if copy._version > version):
+            warn(
+                f"The model writes to a result of {name} that shares its memory with an argument, and the exported "
+                "model changes the result only; copy the result before you write to it.",
+                MessageId.WRITE_IN_PLACE,
+            )
 
 
 def kept_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -99,7 +111,7 @@ def _operator(function: Callable[..., Any], schema: str) -> KeptOperator:
     return KeptOperator(_NAMESPACE, function, functools.partial(_call_in_order, function), schema, infers_sizes=True)
 
 
-class _RefusedWrites(TorchDispatchMode):
+class RefusedWrites(TorchDispatchMode):
     """Raises NotImplementedError if an operator writes to a tensor among the arguments of a function."""
 
     def __init__(self, function: str, args: Sequence[Any]) -> None:
@@ -131,7 +143,7 @@ def _call_in_order(function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function with the arguments of its operator."""
     by_name = [each.name for each in kept_parameters(function) if each.kind is each.KEYWORD_ONLY]
     count = len(args) - len(by_name)
-    with _RefusedWrites(function.__qualname__, args):
+    with RefusedWrites(function.__qualname__, args):
         return function(*args[:count], **dict(zip(by_name, args[count:], strict=True)))
 
 
@@ -192,13 +204,13 @@ class KeptOperator:
             schema: Its schema without a name.
             infers_sizes: Whether the sizes of the results are inferred from those at static sizes.
         """
-        self.callable, self._compute = callable, compute
+        self.callable, self._compute, self._infers_sizes = callable, compute, infers_sizes
         self._last = threading.local()  # the structure of the results of the last run in each thread
         base = re.sub(r"\W+", "_", callable.__qualname__.replace(".<locals>", ""))
         numbered = (f"{base}_{number}" for number in itertools.count(1))
         name = next(n for n in itertools.chain([base], numbered) if (namespace, n) not in _operators)
         definition = torch.library.custom_op(f"{namespace}::{name}", self.run, mutates_args=(), schema=schema)
-        definition.register_fake(self._run_at_two_sizes if infers_sizes else self.run)
+        definition.register_fake(self._run_fake)
         self.opoverload = getattr(getattr(torch.ops, namespace), name).default
         _operators[namespace, name] = self
 
@@ -208,21 +220,29 @@ class KeptOperator:
         self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         input_storages = _storages(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
+        self._last.is_copy = [storage_id(t) in input_storages for t in tensors]
+        return [t.clone() if copied else t for t, copied in zip(tensors, self._last.is_copy, strict=True)]
 
     def restructure(self, tensors: list[torch.Tensor]) -> Any:
         """Puts the tensors into the structure that the callable returned in the last run in this thread."""
+        copies = itertools.compress(tensors, self._last.is_copy)
+        _copies.extend((each, each._version, self.callable.__qualname__) for each in copies)
         rest = iter(tensors)
         leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
         return pytree.tree_unflatten(leaves, self._last.spec)
 
-    def _run_at_two_sizes(self, *args: Any) -> list[torch.Tensor]:
-        """Returns fake results. A size that differs between the two runs is that of an argument, plus a number."""
+    def _run_fake(self, *args: Any) -> list[torch.Tensor]:
+        """Returns fake results.
+
+        Sizes are inferred from runs at two sizes of each dynamic dim, also where the callable branches on values. A
+        size that differs between the two runs is that of an argument, plus a number.
+        """
         leaves = pytree.tree_leaves(args)
         given = [size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else [leaf])]
         sizes = {symbolic_expression(size): size for size in given if isinstance(size, torch.SymInt)}
-        if not sizes:
-            return self.run(*args)
+        if not (self._infers_sizes and sizes):
+            with skip_undecided():
+                return self.run(*args)
         known = {expression: optimization_hint(size) for expression, size in sizes.items() if expression.is_symbol}
         symbols = sorted({each for expression in sizes for each in expression.free_symbols}, key=str)
         first = {each: known.get(each, _UNKNOWN_SIZE) for each in symbols}
@@ -252,20 +272,35 @@ class KeptOperator:
         ]
 
     def _run_static(self, args: Any, values: dict[sympy.Symbol, int]) -> list[torch.Tensor]:
-        """Returns the results for fake arguments whose symbols have values."""
+        """Returns the results for fake arguments whose symbols have values.
 
-        def static(value: Any) -> Any:
+        A callable that branches on values gets real tensors, first of zeros, then of ones.
+
+        Raises:
+            DataDependentOutputException: the two have results of different sizes or dtypes.
+        """
+
+        def static(value: Any, element: int = 0) -> Any:
             if isinstance(value, torch.SymInt):
                 return int(symbolic_expression(value).xreplace(values))
             if isinstance(value, torch.Tensor):
-                return torch.empty([static(size) for size in value.shape], dtype=value.dtype, device=value.device)
+                sizes = [static(size) for size in value.shape]
+                return torch.full(sizes, element, dtype=value.dtype, device=value.device)
             return value
 
-        with unset_fake_temporarily(), FakeTensorMode(allow_non_fake_inputs=True):
-            return self.run(*pytree.tree_map(static, args))
+        with unset_fake_temporarily():
+            try:
+                with FakeTensorMode(allow_non_fake_inputs=True):
+                    return self.run(*pytree.tree_map(static, args))
+            except DataDependentOutputException:
+                zeros, ones = (self.run(*pytree.tree_map(lambda v, e=e: static(v, e), args)) for e in (0, 1))
+                if [(each.shape, each.dtype) for each in zeros] != [(each.shape, each.dtype) for each in ones]:
+                    raise
+                return ones
 
 
 _TENSOR = object()
+_copies: list[tuple[torch.Tensor, int, str]] = []  # of arguments among results in this capture, with their versions
 _operators: dict[tuple[str, str], KeptOperator] = {}  # by name in torch.library; custom operators stay registered
 
 

@@ -16,13 +16,14 @@ import torch
 from torch.autograd import Function
 from torch.fx.node import map_aggregate
 
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.compat.jit_scalar_type import JitScalarType
 from fx_onnx.compat.symbolic_graph import Call, GraphContext, SymbolicValue, unwrapped, wrapped
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import dtypes
 from fx_onnx.sizes.symbolic_sizes import static
-from fx_onnx.torch_internals.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import TYPE_INFERENCE, OpOverload, argument_kinds
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.size_values import SymbolTable
 
@@ -59,11 +60,16 @@ class SymbolicFunction:
     def __call__(self, op: Emitter, *args: Any, **kwargs: Any) -> Any:
         """Translates a call; takes the arguments of a translation. Returns None if the function declines the call."""
         arguments = tuple(wrapped(argument, op) for argument in self._all_arguments(args, kwargs))
+        for argument, kind in zip(arguments, argument_kinds(self.function), strict=False):
+            if isinstance(argument, SymbolicValue):
+                argument.reads_weights = kind not in ("v", "none")
         call = Call(self.target, arguments, tuple(op.out))
         keywords = self._keywords(call)
         if self.is_python_op:
             arguments = tuple(argument for argument in arguments if isinstance(argument, SymbolicValue))
-        return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+        # The emitter infers the types, and TorchScript takes only its own nodes.
+        with replace_attribute(*TYPE_INFERENCE, lambda *_: None):
+            return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
 
     def declines(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
         """Returns whether the function returns None for a call with these fake tensors and symbolic numbers.

@@ -50,11 +50,13 @@ class GraphContext:
     Attributes:
         opset: the version of the default ONNX domain in which the nodes are emitted.
         original_node: the call that is translated.
+        params_dict: the weights by name; empty, because a weight is a value with a type.
     """
 
     def __init__(self, op: Emitter, original_node: Call | None = None) -> None:
         self.opset = op.opset
         self.original_node = original_node
+        self.params_dict: dict[str, Any] = {}
         self._op = op
 
     def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
@@ -160,10 +162,11 @@ class SymbolicValue:
 
     Attributes:
         value: the ONNX value.
+        reads_weights: whether a parameter or a buffer is a constant, because the function asks for its values.
     """
 
     def __init__(self, value: ir.Value, op: Emitter) -> None:
-        self.value = value
+        self.value, self.reads_weights = value, False
         self._op = op
 
     # The functions of torch.onnx that a symbolic function calls, such as JitScalarType.from_value, ask for the class.
@@ -185,7 +188,7 @@ class SymbolicValue:
 
     def node(self) -> SymbolicNode:
         """Returns the node that computes the value."""
-        return SymbolicNode(self.value, self._op)
+        return SymbolicNode(self.value, self._op, self.constant())
 
     def debugName(self) -> str:
         """Returns the name of the value, which may still change."""
@@ -197,15 +200,15 @@ class SymbolicValue:
         return self.value.dtype is not None and sizes is not None and all(isinstance(size, int) for size in sizes)
 
     def constant(self) -> torch.Tensor | None:
-        """Returns the tensor of a constant; None if the value depends on the inputs, or is a parameter or a buffer."""
+        """Returns the tensor of a constant; None if the value depends on inputs, or is a weight that is not read."""
         producer = self.value.producer()
         if producer is not None:
             found = producer.attributes.get("value") if producer.op_type == "Constant" else None
             tensor = None if found is None else found.as_tensor()
         else:
             is_weight = self.value.metadata_props.get(metadata.INPUT_KIND) in _WEIGHTS
-            tensor = None if is_weight else self.value.const_value
-        return None if tensor is None else as_torch(tensor)
+            tensor = self.value.const_value if self.reads_weights or not is_weight else None
+        return None if tensor is None else as_torch(tensor).clone()  # the function may write to it
 
     def __getattr__(self, name: str) -> Any:
         """Raises AttributeError for the methods of TorchScript's values that do not exist here."""
@@ -271,10 +274,10 @@ class SymbolicNode:
 
     __class__ = property(lambda self: torch.Node)  # as for a value
 
-    def __init__(self, value: ir.Value, op: Emitter) -> None:
+    def __init__(self, value: ir.Value, op: Emitter, constant: torch.Tensor | None) -> None:
         self._value = value
         self._op = op
-        self._constant = SymbolicValue(value, op).constant()
+        self._constant = constant
         self._node = value.producer()
 
     def kind(self) -> str:

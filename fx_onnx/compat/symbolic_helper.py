@@ -149,6 +149,7 @@ def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: st
     if desc in ("v", "none") or value is None:
         return value
     if isinstance(value, SymbolicValue):
+        value.reads_weights = True
         constant = value.constant()
         if constant is None:
             raise TranslationError(

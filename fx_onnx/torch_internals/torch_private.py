@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKS",
     "NAMES",
+    "TYPE_INFERENCE",
     "CustomOpDef",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
@@ -57,6 +58,7 @@ __all__ = [
     "OpOverloadPacket",
     "ProxyTorchDispatchMode",
     "TorchDispatchMode",
+    "argument_kinds",
     "associative_scan",
     "compiled_kernel",
     "compute_unbacked_bindings",
@@ -65,6 +67,7 @@ __all__ = [
     "free_unbacked_symbols",
     "has_composite_kernel",
     "implement_in_mode",
+    "is_context_of",
     "kernel_keys",
     "known_item",
     "list_python_builtins",
@@ -80,6 +83,7 @@ __all__ = [
     "replaced_kernels",
     "scan",
     "size_oblivious",
+    "skip_undecided",
     "statically_known_true",
     "storage_id",
     "symbolic_expression",
@@ -316,6 +320,20 @@ def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: 
 # ---------------------------------------------------------------- tensors and sizes
 
 
+TYPE_INFERENCE: tuple[Any, str] = torch._C, "_jit_pass_onnx_node_shape_type_inference"
+"""The place of the type inference of TorchScript's nodes, which symbolic functions call for domains of their own."""
+
+
+def argument_kinds(symbolic: Any) -> Any:
+    """Returns what ``parse_args`` converts each argument to, such as ``t``; nothing without torch's attribute."""
+    return getattr(symbolic, "_arg_descriptors", ())
+
+
+def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool:
+    """Returns whether ``apply`` of this function made the context; without the attribute, raises an AttributeError."""
+    return type(context) is function._backward_cls
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """Returns a number that is equal for two living tensors exactly if they share a storage.
 
@@ -413,6 +431,21 @@ def unrecorded(values: Any = None) -> Iterator[None]:
         shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else nullcontext(),
     ):
         yield
+
+
+@contextmanager
+def skip_undecided() -> Iterator[None]:
+    """Leaves a block that runs operators on fake tensors where it branches on a value, and forgets its symbols.
+
+    Without the functions and attributes of torch: ImportError or AttributeError.
+    """
+    shape_env = getattr(_load("torch._guards.detect_fake_mode")(), "shape_env", None)
+    pending = [] if shape_env is None else shape_env.pending_fresh_unbacked_symbols
+    count = len(pending)
+    try:
+        yield
+    except (_load(NAMES["GuardOnDataDependentSymNode"].path), _load(NAMES["DataDependentOutputException"].path)):
+        del pending[count:]
 
 
 def list_python_builtins() -> None:

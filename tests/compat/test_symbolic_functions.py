@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor, nn
@@ -216,6 +218,7 @@ class ScaledWithSymbolic(Scaled):
         return g.op("Mul", x, torch.tensor(factor)) if factor == 2 else None
 
 
+scaled = Scaled.apply
 SCALED = _module(lambda x: Scaled.apply(x, 3.0))
 
 
@@ -231,6 +234,7 @@ def test_python_op_serves_functions_without_symbolic() -> None:
 
     with _registered("prim::PythonOp", python_op):
         assert _kinds(fx_onnx.export(SCALED, (X,))) == ["Scaled"]
+        assert _kinds(fx_onnx.export(_module(lambda x: scaled(x, 3.0)), (X,))) == ["Scaled"]
         both = fx_onnx.export(_module(lambda x: ScaledWithSymbolic.apply(x, 2.0)), (X,))
     assert _kinds(both) == ["Mul"]
     assert seen == {
@@ -254,6 +258,87 @@ def test_a_function_that_cannot_be_an_operator_is_traced() -> None:
 
     with _registered("prim::PythonOp", declining):
         assert _kinds(fx_onnx.export(_module(lambda x: OfDict.apply({"x": x})), (X,), verify=True)) == ["Relu"]
+
+
+# ---------------------------------------------------------------- values of weights
+
+
+def _quantized(g: Any, x: Any, amax: Any) -> Any:
+    """Reads a weight as libraries of quantization do, and writes to what it gets."""
+    scale = amax.squeeze().masked_fill_(amax.squeeze() == 0, 1.0) / 127
+    axis = list(amax.shape).index(amax.numel()) if amax.numel() > 1 else None
+    zero = g.op("Cast", torch.zeros(scale.shape), to_i=int(onnx.TensorProto.INT8))
+    return g.op("DequantizeLinear", g.op("QuantizeLinear", x, scale, zero, axis_i=axis), scale, zero, axis_i=axis)
+
+
+def _fake_quantize(symbolic: Any) -> Any:
+    def forward(ctx: Any, x: Tensor, amax: Tensor) -> Tensor:
+        scale = torch.where(amax == 0, 1.0, amax) / 127
+        return torch.clamp((x / scale).round(), -128, 127) * scale
+
+    members = {"forward": staticmethod(forward), "symbolic": staticmethod(symbolic)}
+    return type("FakeQuantize", (Function,), members).apply  # type: ignore[attr-defined]
+
+
+class Quantizer(nn.Module):
+    """Passes its buffer, or what a function makes of it."""
+
+    def __init__(self, symbolic: Any, amax: Tensor, taken: Callable[..., Any]) -> None:
+        super().__init__()
+        self.register_buffer("amax", amax)
+        self.quantize, self.taken = _fake_quantize(symbolic), taken
+
+    def forward(self, x: Tensor) -> Any:
+        return self.quantize(x, self.taken(self.amax, x))
+
+
+PARSED = [torch_helper.parse_args("v", "t")(_quantized), fx_onnx.symbolic_helper.parse_args("v", "t")(_quantized)]
+AMAX = [torch.tensor(2.0), torch.tensor([[1.0, 0.0, 3.0]])]
+
+
+@pytest.mark.parametrize("symbolic", PARSED)
+@pytest.mark.parametrize("amax", AMAX)
+@pytest.mark.parametrize("opset", [17, 19, 21])
+def test_parse_args_reads_the_values_of_a_weight(symbolic: Any, amax: Tensor, opset: int) -> None:
+    for taken in (lambda amax, x: amax, lambda amax, x: amax.detach(), lambda amax, x: amax.data):
+        module = Quantizer(symbolic, amax.clone(), taken)
+        program = fx_onnx.export(module, (X,), dynamic_shapes=({0: "n"},), opset_version=opset)
+        assert _kinds(program) == ["QuantizeLinear", "DequantizeLinear"]
+        larger = torch.randn(5, 3)
+        assert_close(program(larger), module(larger))
+        assert torch.equal(module.amax, amax)
+
+
+@pytest.mark.parametrize(
+    ("symbolic", "message"),
+    [(PARSED[0], r"argument 'amax' .* got 'onnx::ReduceMax'"), (PARSED[1], r"amax.*must be a constant")],
+)
+def test_parse_args_does_not_read_values_of_inputs(symbolic: Any, message: str) -> None:
+    with pytest.raises(fx_onnx.TranslationError, match=message):
+        fx_onnx.export(Quantizer(symbolic, AMAX[0], lambda amax, x: x.amax()), (X,))
+
+
+def test_other_functions_get_a_weight_as_an_initializer() -> None:
+    def symbolic(g: Any, x: Any, amax: Any) -> Any:
+        assert (amax.node().kind(), torch_helper._is_constant(amax)) == ("prim::Param", False)
+        return g.op("com.example::Quantize", x, amax).setType(x.type())
+
+    (node,) = fx_onnx.export(Quantizer(symbolic, AMAX[1], lambda amax, x: amax), (X,)).model.graph
+    assert node.inputs[1].name == "amax"
+
+
+def test_type_inference_of_torchscript_is_left_out() -> None:
+    def symbolic(g: Any, x: Any, amax: Any) -> Any:
+        result = g.op("com.example::Quantize", x, amax).setType(x.type().with_dtype(torch.uint8))
+        torch._C._jit_pass_onnx_node_shape_type_inference(result.node(), g.params_dict, g.opset)
+        return g.op("com.example::Dequantize", result, amax).setType(x.type())
+
+    infer = torch._C._jit_pass_onnx_node_shape_type_inference
+    program = fx_onnx.export(Quantizer(symbolic, AMAX[0], lambda amax, x: amax), (X,), dynamic_shapes=({0: "n"},))
+    assert [(node.op_type, node.outputs[0].dtype) for node in program.model.graph] == [
+        ("Quantize", ir.DataType.UINT8), ("Dequantize", ir.DataType.FLOAT),
+    ]  # fmt: skip
+    assert torch._C._jit_pass_onnx_node_shape_type_inference is infer
 
 
 # ---------------------------------------------------------------- as published
