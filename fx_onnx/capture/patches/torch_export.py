@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fx_onnx.capture.patches.module_hooks import watched
 from fx_onnx.capture.patches.patching import (
     Added,
     Around,
@@ -49,7 +50,8 @@ def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) ->
                 patch(frame_dict, name, in_this_thread(new_fn, original), **rest)
 
             def confined_method(cls: type[Any], name: str, new_fn: Callable[..., Any], **rest: Any) -> None:
-                patch_method(cls, name, in_this_thread(new_fn, getattr(cls, name)), **rest)
+                replacement = watched(new_fn) if name == "__call__" else new_fn
+                patch_method(cls, name, in_this_thread(replacement, getattr(cls, name)), **rest)
 
             patcher.patch, patcher.patch_method = confined_patch, confined_method
             yield patcher
