@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-__all__ = ["CAPTURE_LOCK", "in_this_thread", "is_current"]
+__all__ = ["CAPTURE_LOCK", "attribute_of_thread", "in_this_thread", "is_current", "restore_items"]
 
 CAPTURE_LOCK = threading.RLock()
 """Held while torch captures or traces a whole graph, and while anything in torch or in a library is replaced."""
@@ -37,3 +37,40 @@ def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]
         return original(*args, **kwargs)
 
     return dispatcher
+
+
+def attribute_of_thread(name: str, get: Callable[[Any], Any], set: Callable[[Any, Any], None]) -> property:
+    """Returns a property for the attribute ``name`` of objects, which the current thread gets and sets its own way.
+
+    All other threads read and write the ``__dict__`` of the object, as without the property.
+    """
+    thread = get_ident()
+
+    def read(owner: Any) -> Any:
+        if is_current(thread):
+            return get(owner)
+        try:
+            return vars(owner)[name]
+        except KeyError:
+            raise AttributeError(name) from None  # Python calls __getattr__
+
+    def write(owner: Any, value: Any) -> None:
+        if is_current(thread):
+            set(owner, value)
+        else:
+            vars(owner)[name] = value
+
+    return property(read, write)
+
+
+def restore_items(items: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Gives a dict the items that it had before. What is equal stays in place: another thread may read it meanwhile."""
+    for key in items.keys() - before.keys():
+        items.pop(key, None)
+    for key, value in before.items():
+        if items.get(key, items) is not value:
+            items[key] = value
+    if list(items) != list(before):  # the order
+        for key, value in before.items():
+            items.pop(key, None)
+            items[key] = value

@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.forward_wrapper import write_in_place
+from fx_onnx.capture.patches.torch_export import dicts_of_this_thread
 from fx_onnx.capture.torchscript.data_dependent import ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
@@ -35,7 +35,6 @@ from fx_onnx.capture.torchscript.script_values import (
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import script_class, script_method, script_methods, set_script_line
-from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import statically_known_true
 
 __all__ = [
@@ -69,21 +68,18 @@ def scripted_module(script: Any) -> ScriptedModule:
 
 @contextmanager
 def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
-    """Replaces the TorchScript modules in a Python module by ScriptedModules until the context ends.
+    """Replaces the TorchScript modules in a Python module by ScriptedModules, in the current thread.
 
-    Other threads that call the model at the same time run the TorchScript modules.
+    Other threads that call the model until the context ends have the TorchScript modules.
     """
     parents = [module for module in model.modules() if not is_script(module)]
     children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
     scripts = {id(child): child for _, _, child in children}
     made = {key: _Builder(script).prepared_root() for key, script in scripts.items()}
-    try:
+    with dicts_of_this_thread({parent: None for parent, *_ in children}, ["_modules"]):
         for parent, name, child in children:
             parent._modules[name] = made[id(child)]
         yield
-    finally:
-        for parent, name, child in children:
-            parent._modules[name] = child
 
 
 def has_scripts(model: torch.nn.Module) -> bool:
@@ -201,14 +197,12 @@ class ScriptedModule(torch.nn.Module):
 
     def _callable(self, function: Any, before: Sequence[Block], after: Sequence[Block]) -> Callable[..., Any]:
         """Returns a function or method of the script, with its parameters; the hooks run before and after it."""
-        script = self.script if function is self.script else getattr(self.script, function.name)
         owner = [] if function is self.script else [self.script_state]
         types = function.schema.arguments[len(owner) :]
         signature = inspect.Signature([parameter(each) for each in types])
         body = self._builder.reader.read(function.graph)
         for block in (body, *before, *after):
             self._builder.visit(block, owner)
-        thread = get_ident()
 
         def call(values: tuple[Any, ...]) -> Any:
             for hook in before:
@@ -222,8 +216,6 @@ class ScriptedModule(torch.nn.Module):
             return result
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not is_current(thread):
-                return script(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
