@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.core.random_state import random_numbers_of
 from fx_onnx.core.threads import restore_items
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -408,8 +409,7 @@ class FakeRuns:
             return None
         results: list[list[torch.Tensor]] = []
         for run in (self._run_module, self._run_program):
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(0)
+            with random_numbers_of(self._program, seed=0), torch.no_grad():
                 copies = {name: each.clone() if name in self._buffers else each for name, each in weights.items()}
                 given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
                 try:

@@ -18,6 +18,9 @@ CAPTURE_LOCK = threading.RLock()
 """Held while torch captures or traces a whole graph, and while anything in torch or in a library is replaced."""
 
 
+_NO_THREAD = 0
+
+
 def is_current(thread: int) -> bool:
     """Returns whether ``thread``, a number of ``threading.get_ident``, is the thread that calls."""
     return get_ident() == thread
@@ -26,7 +29,8 @@ def is_current(thread: int) -> bool:
 def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that calls ``replacement`` in the current thread, and ``original`` in all other threads.
 
-    The function has the name and the signature of the replacement.
+    The function has the name and the signature of the replacement. After a call of its ``end``, it calls ``original``
+    in all threads: another thread may have kept it, as ``warnings.catch_warnings`` does.
     """
     thread = get_ident()
 
@@ -36,6 +40,11 @@ def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]
             return replacement(*args, **kwargs)
         return original(*args, **kwargs)
 
+    def end() -> None:
+        nonlocal thread
+        thread = _NO_THREAD
+
+    vars(dispatcher)["end"] = end
     return dispatcher
 
 
@@ -47,10 +56,8 @@ def attribute_of_thread(name: str, get: Callable[[Any], Any], set: Callable[[Any
     thread = get_ident()
 
     def read(owner: Any) -> Any:
-        if is_current(thread):
-            return get(owner)
         try:
-            return vars(owner)[name]
+            return get(owner) if is_current(thread) else vars(owner)[name]
         except KeyError:
             raise AttributeError(name) from None  # Python calls __getattr__
 

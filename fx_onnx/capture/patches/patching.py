@@ -153,8 +153,11 @@ def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """
     kind = type(value) if isinstance(value, (classmethod, staticmethod)) else None
     dispatcher = in_this_thread(value.__func__ if kind else value, _original(owner, name))
-    with exchange_attribute(owner, name, kind(dispatcher) if kind else dispatcher):
-        yield
+    try:
+        with exchange_attribute(owner, name, kind(dispatcher) if kind else dispatcher):
+            yield
+    finally:
+        vars(dispatcher)["end"]()
 
 
 @contextmanager

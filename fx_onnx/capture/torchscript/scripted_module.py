@@ -79,6 +79,7 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
     with dicts_of_this_thread({parent: None for parent, *_ in children}, ["_modules"]):
         for parent, name, child in children:
             parent._modules[name] = made[id(child)]
+            made[id(child)].is_part = True
         yield
 
 
@@ -103,9 +104,11 @@ class ScriptedModule(torch.nn.Module):
         interpreter: Runs the graphs; the modules of one program share it.
         changed_numbers: The numbers that the last forward changed and that are not buffers yet.
         script_state: The attributes as the forward has read and assigned them.
+        is_part: Whether it is in a Python module.
     """
 
     script: Any
+    is_part = False
 
     def __init__(self, script: Any, builder: _Builder) -> None:
         super().__init__()
@@ -291,21 +294,21 @@ class ScriptedModule(torch.nn.Module):
         """Sets the mode, as in a module. A function has no mode.
 
         Raises:
-            ArgumentError: The module is frozen, so that it has only one mode.
+            ArgumentError: The whole model is frozen, so that it has only one mode. A frozen part of a Python module
+                keeps its mode.
         """
         if isinstance(self.script, torch.jit.ScriptFunction):
             if mode:
                 no_effect("training", "a TorchScript function has no mode")
             return self
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
-        if mode and is_frozen:
+        if mode and is_frozen and not self.is_part:
             raise ArgumentError(
                 f"The TorchScript module {type(self).__name__} is frozen in evaluation mode; leave out training, or "
                 "export the module before torch.jit.freeze.",
                 id=MessageId.TORCHSCRIPT,
             )
-        super().train(mode)
-        return self
+        return self if is_frozen else super().train(mode)
 
     # --- the reference
 

@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import VerificationError
 from fx_onnx.core.metadata import OUTPUT_TARGET
+from fx_onnx.core.random_state import random_numbers_of
 from fx_onnx.core.script_private import script_attributes
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
@@ -188,8 +189,8 @@ def expected_outputs(
         VerificationError: the module returns another number of values than the captured program.
     """
     args, kwargs = copied((args, kwargs))
-    # torch.cond compiles while it runs eagerly. A model in training mode draws random numbers.
-    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), torch.random.fork_rng(devices=[]):
+    # torch.cond compiles while it runs eagerly.
+    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), random_numbers_of(exported):
         given = _inputs_by_name(exported, args, kwargs)
         result = copied(module(*args, **kwargs))
         state = copied({**given, **_buffers(module)})
