@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -27,6 +28,16 @@ def random_numbers_of(program: ExportedProgram | None, seed: int | None = None) 
         yield
 
 
+_WITHOUT_NUMBERS = {"train": False, "training": False, "dropout_p": 0}
+
+
 def _may_draw(node: torch.fx.Node) -> bool:
-    is_of_torch = getattr(node.target, "namespace", "aten") == "aten"  # an operator with bodies is higher_order
-    return not is_of_torch or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    target: Any = node.target
+    if getattr(target, "namespace", "aten") != "aten":  # an operator with bodies is higher_order
+        return True
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return False
+    names = [each.name for each in target._schema.arguments]
+    given = {each.name: each.default_value for each in target._schema.arguments}
+    given |= {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return not any(name in given and given[name] == value for name, value in _WITHOUT_NUMBERS.items())
