@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any
 
-__all__ = ["CAPTURE_LOCK", "attribute_of_thread", "in_this_thread", "is_current", "restore_items"]
+__all__ = [
+    "CAPTURE_LOCK",
+    "attribute_of_thread",
+    "hook_in_this_thread",
+    "in_this_thread",
+    "is_current",
+    "restore_items",
+]
 
 CAPTURE_LOCK = threading.RLock()
 """Held while torch captures or traces a whole graph, and while anything in torch or in a library is replaced."""
@@ -46,6 +53,11 @@ def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]
 
     vars(dispatcher)["end"] = end
     return dispatcher
+
+
+def hook_in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a hook for a module that does nothing in other threads, which may run the module too."""
+    return in_this_thread(hook, lambda *_: None)
 
 
 def attribute_of_thread(name: str, get: Callable[[Any], Any], set: Callable[[Any, Any], None]) -> property:

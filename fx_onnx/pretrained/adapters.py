@@ -25,6 +25,7 @@ from torch import Tensor
 from fx_onnx.core.arguments import check_path
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.threads import hook_in_this_thread
 from fx_onnx.pretrained.parts import Part
 
 __all__ = ["Adapter", "adapted", "make_optional", "read_adapter", "write_adapter"]
@@ -131,7 +132,7 @@ def adapted(model: Any, adapters: Sequence[Adapter]) -> Iterator[Callable[[Part]
         return replace(part, module=module, kwargs=kwargs, dynamic_shapes=shapes)
 
     sizes = dict(_sizes(model, adapters))
-    hooks = [model.get_submodule(path).register_forward_hook(partial(add, path)) for path in sizes]
+    hooks = [model.get_submodule(path).register_forward_hook(hook_in_this_thread(partial(add, path))) for path in sizes]
     try:
         yield extend
     finally:

@@ -7,8 +7,16 @@ from threading import get_ident
 from typing import Any
 
 import pytest
+import torch
 
-from fx_onnx.core.threads import CAPTURE_LOCK, attribute_of_thread, in_this_thread, is_current, restore_items
+from fx_onnx.core.threads import (
+    CAPTURE_LOCK,
+    attribute_of_thread,
+    hook_in_this_thread,
+    in_this_thread,
+    is_current,
+    restore_items,
+)
 
 
 def test_the_replacement_acts_in_this_thread_only() -> None:
@@ -42,6 +50,16 @@ class Owner:
 
     def __getattr__(self, name: str) -> Any:
         return f"no {name}"
+
+
+def test_a_hook_does_nothing_in_other_threads() -> None:
+    module = torch.nn.ReLU()
+    module.register_forward_hook(hook_in_this_thread(lambda _, __, result: result + 1))
+    module.register_forward_pre_hook(
+        hook_in_this_thread(lambda _, args, kwargs: ((args[0] * 2,), kwargs)), with_kwargs=True
+    )
+    assert module(torch.ones(())) == 3
+    assert _in_another_thread(lambda: module(torch.ones(()))) == 1
 
 
 def test_an_attribute_has_a_value_for_the_thread() -> None:
