@@ -1,7 +1,9 @@
 """Exports in several threads, and eager runs in other threads during an export."""
 
+import copy
 import logging
 import math
+import pickle
 import sys
 import threading
 import warnings
@@ -318,6 +320,16 @@ class Logits(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         found = self.decoder(ids, use_cache=True)
         return found.logits + found.past_key_values.layers[0].keys.sum()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_another_thread_has_its_own_weights(copied: Callable[[nn.Module], nn.Module]) -> None:
+    model, copies = Beside(nn.Linear(4, 4)), []
+    _calls[model.key] = lambda: copies.append(copied(model))
+    fx_onnx.export(model, _X)
+    nn.init.zeros_(copies[0].inner.weight)
+    _calls[model.key] = None
+    assert torch.equal(copies[0](*_X), copies[0].inner.bias.expand(3, 4))
 
 
 # --- exports in a forward ---------------------------------------------------------------------------------------------

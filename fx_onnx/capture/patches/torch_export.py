@@ -215,7 +215,8 @@ class _DictOfThread(dict[str, Any]):
         self._thread, self._own, self._original = get_ident(), original.copy(), original
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _content(self).__reduce_ex__(2)  # type: ignore[return-value]
+        content = _content(self)
+        return type(content), (), None, None, iter(content.items())
 
 
 def _content(view: _DictOfThread) -> dict[str, Any]:
