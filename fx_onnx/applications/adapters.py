@@ -26,6 +26,7 @@ from fx_onnx.applications.parts import Part
 from fx_onnx.messages.arguments import check_path
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.threads import hook_in_this_thread
 
 __all__ = ["Adapter", "adapted", "make_optional", "read_adapter", "write_adapter"]
 
@@ -131,7 +132,7 @@ def adapted(model: Any, adapters: Sequence[Adapter]) -> Iterator[Callable[[Part]
         return replace(part, module=module, kwargs=kwargs, dynamic_shapes=shapes)
 
     sizes = dict(_sizes(model, adapters))
-    hooks = [model.get_submodule(path).register_forward_hook(partial(add, path)) for path in sizes]
+    hooks = [model.get_submodule(path).register_forward_hook(hook_in_this_thread(partial(add, path))) for path in sizes]
     try:
         yield extend
     finally:

@@ -23,6 +23,7 @@ from fx_onnx.applications.layouts import PRECISIONS, Precision
 from fx_onnx.capture.pytrees import is_cache_part, register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.threads import hook_in_this_thread
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["Converted", "convert", "quantizes"]
@@ -86,7 +87,7 @@ def _run(module: nn.Module, kwargs: Mapping[str, Any]) -> tuple[Any, set[str]]:
     """
     called = set[str]()
     hooks = [
-        each.register_forward_pre_hook(lambda _, __, name=name: called.add(name))
+        each.register_forward_pre_hook(hook_in_this_thread(lambda _, __, name=name: called.add(name)))
         for name, each in module.named_modules()
     ]
     try:
@@ -140,8 +141,10 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
             kept[name] = _keep(found, module)
 
     named = [(name, each) for name, each in original.named_modules() if name]
-    hooks = [each.register_forward_pre_hook(before, with_kwargs=True) for _, each in named]
-    hooks += [each.register_forward_hook(partial(after, name), with_kwargs=True) for name, each in named]
+    first = hook_in_this_thread(before)
+    hooks = [each.register_forward_pre_hook(first, with_kwargs=True) for _, each in named]
+    last = [(hook_in_this_thread(partial(after, name)), each) for name, each in named]
+    hooks += [each.register_forward_hook(hook, with_kwargs=True) for hook, each in last]
     try:
         original(**copy.deepcopy(dict(kwargs)))
     finally:

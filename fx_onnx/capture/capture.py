@@ -31,7 +31,7 @@ from fx_onnx.capture.diagnostics import (
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
+from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters, mode_of_this_thread
 from fx_onnx.capture.events import EventSink, IgnoredEvents
 from fx_onnx.capture.examples import (
     Example,
@@ -122,10 +122,10 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
                 "unless you want to export training mode.",
                 MessageId.TRAINING_MODE,
             )
-        in_wanted_mode = in_mode(request.model, request.training)
+        in_wanted_mode = in_mode(request.model, request.training, mode_of_this_thread())
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
-        with CAPTURE_LOCK, in_wanted_mode, freeze_fake_quantizers(request.model), interpreted, marks:
+        with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
             result = _capture_module(request, request.model, events)
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -15,13 +15,15 @@ from torch.export import ExportedProgram
 from fx_onnx.capture.export_flag import PATCHES, exporting
 from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
-from fx_onnx.capture.patches.patching import apply_patches
+from fx_onnx.capture.patches.patching import apply_patches, exchange_attribute
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.scripts import InterpretedModule
 from fx_onnx.extension_points import rooms
+from fx_onnx.torch_internals.threads import attribute_of_thread
 
 __all__ = [
-    "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",
+    "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters",
+    "mode_of_this_thread", "tensor_attributes",
 ]  # fmt: skip
 
 
@@ -117,8 +119,24 @@ def _reads_mode(kind: type) -> bool:
 
 
 @contextmanager
-def in_mode(model: torch.nn.Module, mode: TrainingMode | None) -> Iterator[None]:
+def mode_of_this_thread() -> Iterator[None]:
+    """Keeps in the current thread what it assigns to ``training`` of modules within the context."""
+    own = dict[torch.nn.Module, bool]()
+
+    def get(module: torch.nn.Module) -> Any:
+        return own[module] if module in own else vars(module)["training"]
+
+    with exchange_attribute(torch.nn.Module, "training", attribute_of_thread("training", get, own.__setitem__)):
+        yield
+
+
+@contextmanager
+def in_mode(
+    model: torch.nn.Module, mode: TrainingMode | None, where: AbstractContextManager[None] | None = None
+) -> Iterator[None]:
     """Sets the module and its submodules to a mode until the context ends; None and PRESERVE change nothing.
+
+    Other threads have the mode too, except within ``where``, a ``mode_of_this_thread()``.
 
     ``model.train()`` is called only if a submodule is in the other mode, because some modules override it with more
     than the flag (an adapter merges its weights) or refuse the call (a GraphModule of torch.export).
@@ -128,10 +146,11 @@ def in_mode(model: torch.nn.Module, mode: TrainingMode | None) -> Iterator[None]
     if mode in (None, TrainingMode.PRESERVE) or all(flag is wanted for flag in before.values()):
         yield
         return
-    try:
-        model.train(wanted)
-        yield
-    finally:
-        model.train(before[model])
-        for module, flag in before.items():
-            module.training = flag
+    with where or nullcontext():
+        try:
+            model.train(wanted)
+            yield
+        finally:
+            model.train(before[model])
+            for module, flag in before.items():
+                module.training = flag

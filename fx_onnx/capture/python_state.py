@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fx_onnx.capture.patches.data_conditions import is_traced
+from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, names_in, python_values
 from fx_onnx.capture.request import Request
 from fx_onnx.messages.source_lines import is_internal, is_library, line_text, syntax_tree
@@ -63,8 +64,8 @@ _REMEDIES = {
 def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]]:
     """Yields the list that receives the values that the forward changes within the context and may read later.
 
-    torch.export restores the attributes after the forward, so a hook compares them before it returns. It leaves those
-    that the forward creates; traced tensors, which have no values, are removed, and so are buffers that the forward
+    torch.export restores the attributes after the call of the model, so they are compared when it ends. Those that the
+    forward creates stay; traced tensors, which have no values, are removed, and so are buffers that the forward
     makes, which the program does not have. A tensor into which the forward writes what depends on no input, as in
     ``self.calls.add_(1)``, has a new value after the trace; it is restored.
     """
@@ -73,21 +74,22 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]
     before, changed = python_values(model, known), list[ChangedValue]()
     after = dict[Place, Values]()
 
-    def compare(*_: Any) -> None:
+    def compare(call: Callable[[], Any]) -> Any:
+        result = call()
         after.update(python_values(model, known))
         changed.extend(_changed_values(model, before, after))
         for module, own in buffers:
             for name in module._buffers.keys() - own.keys():
                 del module._buffers[name]
             module._buffers.update({name: None for name, value in own.items() if value is None})
+        return result
 
     all_values = (value for each in before.values() for value in each.values())
     tensors = [(value, value.detach().clone()) for value in all_values if _may_be_state(value)]
-    hook = model.register_forward_hook(compare)
     try:
-        yield changed
+        with watch_calls({model: compare}):
+            yield changed
     finally:
-        hook.remove()
         for place, leaves in (after or python_values(model, known)).items():
             found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
             if found and place not in before and isinstance(place.owner, str):

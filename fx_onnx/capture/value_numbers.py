@@ -27,6 +27,8 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.extension_points.random_state import random_numbers_of
+from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -407,8 +409,7 @@ class FakeRuns:
             return None
         results: list[list[torch.Tensor]] = []
         for run in (self._run_module, self._run_program):
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(0)
+            with random_numbers_of(self._program, seed=0), torch.no_grad():
                 copies = {name: each.clone() if name in self._buffers else each for name, each in weights.items()}
                 given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
                 try:
@@ -461,7 +462,10 @@ def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _restored(model: torch.nn.Module) -> Iterator[None]:
-    """Restores the attributes of all modules, and the items of the containers among them."""
+    """Restores the attributes of all modules, and the items of the containers among them.
+
+    Only what the run has changed is written, because another thread may read a module or a container meanwhile.
+    """
     before = [(vars(module), dict(vars(module))) for module in model.modules()]
     containers = [
         (value, value.copy())
@@ -473,8 +477,12 @@ def _restored(model: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         for attributes, values in before:
-            attributes.clear()
-            attributes.update(values)
+            restore_items(attributes, values)
         for container, items in containers:
-            container.clear()
-            (container.extend if isinstance(container, list) else container.update)(items)
+            if isinstance(container, dict):
+                restore_items(container, items)
+            elif isinstance(container, list):
+                container[:] = items
+            else:
+                container &= items
+                container |= items

@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import get_ident
+
+from fx_onnx.torch_internals.threads import in_this_thread
 
 __all__ = ["redirect_torch_logs"]
 
@@ -30,7 +31,7 @@ def redirect_torch_logs() -> Iterator[None]:
     if "TORCH_LOGS" in os.environ:
         yield
         return
-    redirect = _Redirect()
+    redirect = in_this_thread(_Redirect().passes, bool)  # a record is true
     handlers = _handlers()
     for handler in handlers:
         handler.addFilter(redirect)
@@ -41,16 +42,15 @@ def redirect_torch_logs() -> Iterator[None]:
             handler.removeFilter(redirect)
 
 
-class _Redirect(logging.Filter):
-    """Declines the records of torch in the thread that created the filter, and logs them as fx_onnx's."""
+class _Redirect:
+    """Declines the records of torch, and logs them as fx_onnx's."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._thread = get_ident()
         self._last: logging.LogRecord | None = None  # one record passes several handlers
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.thread != self._thread or record.name.partition(".")[0] != "torch":
+    def passes(self, record: logging.LogRecord) -> bool:
+        """Returns whether a handler may show a record."""
+        if record.name.partition(".")[0] != "torch":
             return True
         if record is not self._last and _logger.isEnabledFor(logging.DEBUG):
             self._last = record

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from fx_onnx.torch_internals.threads import restore_items
+
 __all__ = ["TRACING_MODULES", "keep_marks", "uncompiled"]
 
 TRACING_MODULES = (
@@ -41,8 +43,7 @@ def keep_marks(example: Any) -> Iterator[None]:
         yield
     finally:
         for attributes, kept in before:
-            attributes.clear()
-            attributes.update(kept)
+            restore_items(attributes, kept)
 
 
 def uncompiled(model: Any) -> Any:

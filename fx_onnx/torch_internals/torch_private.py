@@ -390,19 +390,18 @@ def replace_node(node: Any, serialized_name: str) -> None:
     _load("torch.fx._pytree").SUPPORTED_NODES.pop(cls, None)
 
 
-def control_flow_settings() -> AbstractContextManager[Any]:
-    """Returns a context with the settings under which torch compiles ``torch.cond`` and its like for an eager run.
+def control_flow_settings() -> Callable[[], AbstractContextManager[Any]]:
+    """Returns what makes the context in which torch compiles ``torch.cond`` and its like for an eager run.
 
-    torch's own context also saves and restores a flag of torch.fx that is not thread-safe. Returns a context without
-    effect if dynamo lacks the settings; then torch may refuse a branch without operators while another thread captures.
+    torch's own context also saves and restores a flag of torch.fx that is not thread-safe. This one is without effect
+    if dynamo lacks the settings; then torch may refuse a branch without operators while another thread captures.
     """
     try:
         settings = _load("torch._dynamo.config")
     except ImportError:
-        return nullcontext()
+        return nullcontext
     names = {name: True for name in ("allow_empty_graphs", "capture_scalar_outputs") if hasattr(settings, name)}
-    context: AbstractContextManager[Any] = settings.patch(**names) if names else nullcontext()
-    return context
+    return functools.partial(settings.patch, **names) if names else nullcontext
 
 
 def tensor_min_max() -> Callable[..., Any] | None:

@@ -7,17 +7,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.forward_wrapper import write_in_place
+from fx_onnx.capture.patches.torch_export import dicts_of_this_thread
 from fx_onnx.capture.scripts import InterpretedModule, is_script
 from fx_onnx.messages.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import statically_known_true
 from fx_onnx.torchscript.data_dependent import ScriptRaise
 from fx_onnx.torchscript.script_graph import Block, GraphReader
@@ -63,21 +62,19 @@ def scripted_module(script: Any) -> ScriptedModule:
 
 @contextmanager
 def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
-    """Replaces the TorchScript modules in a Python module by ScriptedModules until the context ends.
+    """Replaces the TorchScript modules in a Python module by ScriptedModules, in the current thread.
 
-    Other threads that call the model at the same time run the TorchScript modules.
+    Other threads that call the model until the context ends have the TorchScript modules.
     """
     parents = [module for module in model.modules() if not is_script(module)]
     children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
     scripts = {id(child): child for _, _, child in children}
     made = {key: _Builder(script).prepared_root() for key, script in scripts.items()}
-    try:
+    with dicts_of_this_thread({parent: None for parent, *_ in children}, ["_modules"]):
         for parent, name, child in children:
             parent._modules[name] = made[id(child)]
+            made[id(child)].is_part = True
         yield
-    finally:
-        for parent, name, child in children:
-            parent._modules[name] = child
 
 
 def reads_mode(script: torch.jit.ScriptModule) -> bool:
@@ -94,9 +91,11 @@ class ScriptedModule(InterpretedModule):
         interpreter: Runs the graphs; the modules of one program share it.
         changed_numbers: The numbers that the last forward changed and that are not buffers yet.
         script_state: The attributes as the forward has read and assigned them.
+        is_part: Whether it is in a Python module.
     """
 
     script: Any
+    is_part = False
 
     def __init__(self, script: Any, builder: _Builder) -> None:
         super().__init__()
@@ -188,14 +187,12 @@ class ScriptedModule(InterpretedModule):
 
     def _callable(self, function: Any, before: Sequence[Block], after: Sequence[Block]) -> Callable[..., Any]:
         """Returns a function or method of the script, with its parameters; the hooks run before and after it."""
-        script = self.script if function is self.script else getattr(self.script, function.name)
         owner = [] if function is self.script else [self.script_state]
         types = function.schema.arguments[len(owner) :]
         signature = inspect.Signature([parameter(each) for each in types])
         body = self._builder.reader.read(function.graph)
         for block in (body, *before, *after):
             self._builder.visit(block, owner)
-        thread = get_ident()
 
         def call(values: tuple[Any, ...]) -> Any:
             for hook in before:
@@ -209,8 +206,6 @@ class ScriptedModule(InterpretedModule):
             return result
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not is_current(thread):
-                return script(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
@@ -286,21 +281,21 @@ class ScriptedModule(InterpretedModule):
         """Sets the mode, as in a module. A function has no mode.
 
         Raises:
-            ArgumentError: The module is frozen, so that it has only one mode.
+            ArgumentError: The whole model is frozen, so that it has only one mode. A frozen part of a Python module
+                keeps its mode.
         """
         if isinstance(self.script, torch.jit.ScriptFunction):
             if mode:
                 no_effect("training", "a TorchScript function has no mode")
             return self
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
-        if mode and is_frozen:
+        if mode and is_frozen and not self.is_part:
             raise ArgumentError(
                 f"The TorchScript module {type(self).__name__} is frozen in evaluation mode; leave out training, or "
                 "export the module before torch.jit.freeze.",
                 id=MessageId.TORCHSCRIPT,
             )
-        super().train(mode)
-        return self
+        return self if is_frozen else super().train(mode)
 
     # --- the reference
 

@@ -16,15 +16,16 @@ An output that differs is *inaccurate in eager*, which is no error, only if all 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.messages.errors import first_line
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import pytree
@@ -260,45 +261,28 @@ def first_uncaptured(
 def _calls(module: torch.nn.Module, args: Any, kwargs: Any, skipped: int) -> list[CalledModule]:
     """Runs the module and returns the calls after the first ``skipped`` ones, as many as fit into a group."""
     calls: list[CalledModule] = []
+    counts = Counter[str]()
     size = 0
 
-    def ended(path: str, called: torch.nn.Module, result: Any) -> None:
+    def watch(path: str, called: torch.nn.Module, call: Callable[[], Any]) -> Any:
         nonlocal size, skipped
+        result = call()
+        number = counts[path]
+        counts[path] += 1
         skipped -= 1
-        if skipped >= 0 or size >= _GROUP_BYTES:
-            return
-        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and not leaf.is_nested]
-        size += sum(tensor.nbytes for tensor in tensors)
-        calls.append(CalledModule(path, type(called).__name__, copied(tensors)))
+        if skipped < 0 and size < _GROUP_BYTES:
+            leaves = pytree.tree_leaves(result)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and not leaf.is_nested]
+            size += sum(tensor.nbytes for tensor in tensors)
+            calls.append(CalledModule(f"{path}@{number}" if number else path, type(called).__name__, copied(tensors)))
+        return result
 
+    inner = [(path, each) for path, each in module.named_modules() if each is not module]
+    watches = {each: partial(watch, path, each) for path, each in inner if not isinstance(each, torch.jit.ScriptModule)}
     args, kwargs = copied((tuple(args), dict(kwargs)))
-    with CAPTURE_LOCK, torch.no_grad(), _observed(module, ended):
+    with CAPTURE_LOCK, torch.no_grad(), watch_calls(watches):
         module(*args, **kwargs)
     return calls
-
-
-@contextmanager
-def _observed(module: torch.nn.Module, ended: Any) -> Iterator[None]:
-    """Calls ``ended`` with the path, the module and the result of each call of a submodule."""
-    counts: Counter[str] = Counter()
-    handles = []
-
-    def hook(path: str) -> Any:
-        def observe(called: torch.nn.Module, args: Any, result: Any) -> None:
-            number = counts[path]
-            counts[path] += 1
-            ended(f"{path}@{number}" if number else path, called, result)
-
-        return observe
-
-    try:
-        for path, each in module.named_modules():
-            if each is not module and not isinstance(each, torch.jit.ScriptModule):
-                handles.append(each.register_forward_hook(hook(path)))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _remove_equal(calls: Sequence[CalledModule], value: torch.Tensor, tolerance: Tolerance) -> None:

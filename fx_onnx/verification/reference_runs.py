@@ -20,6 +20,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.extension_points import rooms
+from fx_onnx.extension_points.random_state import random_numbers_of
 from fx_onnx.messages.errors import VerificationError
 from fx_onnx.messages.user_outputs import result_specs
 from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
@@ -188,8 +189,8 @@ def expected_outputs(
         VerificationError: the module returns another number of values than the captured program.
     """
     args, kwargs = copied((args, kwargs))
-    # torch.cond compiles while it runs eagerly. A model in training mode draws random numbers.
-    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), torch.random.fork_rng(devices=[]):
+    # torch.cond compiles while it runs eagerly.
+    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), random_numbers_of(exported):
         given = _inputs_by_name(exported, args, kwargs)
         result = copied(module(*args, **kwargs))
         state = copied({**given, **_buffers(module)})

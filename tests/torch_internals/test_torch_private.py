@@ -157,13 +157,13 @@ def test_capture_modules_are_optional(monkeypatch):
     monkeypatch.setattr(torch_private, "_load", _missing)
     assert torch_private.tensor_min_max() is None
     torch_private.list_python_builtins()
-    with torch_private.control_flow_settings():
+    with torch_private.control_flow_settings()():
         pass
 
 
 def test_control_flow_settings_let_a_branch_be_empty():
     before = torch._dynamo.config.allow_empty_graphs
-    with torch_private.control_flow_settings():
+    with torch_private.control_flow_settings()():
         assert torch._dynamo.config.allow_empty_graphs
     assert torch._dynamo.config.allow_empty_graphs is before
 

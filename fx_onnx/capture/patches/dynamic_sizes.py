@@ -393,7 +393,7 @@ def _len_in(thread: int) -> Callable[[Any], Any]:
     length, plain, tensor = len, _PLAIN_CONTAINERS, torch.Tensor
 
     def symbolic_len(container: Any) -> Any:
-        if type(container) not in plain and isinstance(container, tensor) and container.shape and is_current(thread):
+        if type(container) not in plain and is_current(thread) and isinstance(container, tensor) and container.shape:
             return container.shape[0]
         return length(container)
 

@@ -1,20 +1,23 @@
-"""Watches the modules that the forward enters while torch.export traces it: their number and their times."""
+"""Watches the calls of modules in the current thread: what they change, their number and their times."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from threading import get_ident
+from functools import partial
 from typing import Any
 
 import torch
 
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.messages.progress import report_progress, shows_progress
-from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 
-__all__ = ["measure_modules", "watch_modules"]
+__all__ = ["measure_modules", "watch_calls", "watch_modules", "watched"]
+
+Watch = Callable[[Callable[[], Any]], Any]
 
 _measured: ContextVar[dict[str, float] | None] = ContextVar("fx_onnx_module_seconds", default=None)
 
@@ -33,13 +36,47 @@ def measure_modules() -> Iterator[dict[str, float]]:
         _measured.reset(token)
 
 
+_watches: list[Mapping[torch.nn.Module, Watch]] = []  # only one thread watches at a time
+
+
+@contextmanager
+def watch_calls(watches: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
+    """Lets ``watches[module](call)`` run each call of a module in the current thread; ``call()`` returns its result.
+
+    The hooks of a module run within its call. A hook of fx_onnx would run in all threads, and other threads would see
+    it in the module. Where dynamo traces, in strict mode and in the branches of torch.cond, nothing is watched.
+    """
+    call = torch.nn.Module.__call__
+    with CAPTURE_LOCK:
+        is_first = not _watches
+        _watches.append(watches)
+        try:
+            with replace_attribute(torch.nn.Module, "__call__", watched(call)) if is_first else nullcontext():
+                yield
+        finally:
+            _watches.remove(watches)
+
+
+def watched(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function to replace ``nn.Module.__call__``, which calls ``call`` and what watches the module."""
+
+    def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return call(module, *args, **kwargs)
+        run = partial(call, module, *args, **kwargs)
+        for watches in _watches:
+            if module in watches:
+                run = partial(watches[module], run)
+        return run()
+
+    return watched_call
+
+
 @contextmanager
 def watch_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
     """Reports each module that the current thread enters for the first time, and measures it if someone asks for it.
 
-    The hooks compute nothing, and are removed afterwards, so the captured graph is the same with and without them.
-    Where dynamo traces, in strict mode and in the branches of torch.cond, nothing is measured. Modules of TorchScript
-    have no hooks.
+    The captured graph is the same with and without. Modules of TorchScript are not watched.
     """
     seconds = _measured.get()
     if seconds is not None:
@@ -48,34 +85,18 @@ def watch_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
         yield
         return
     modules = {path: each for path, each in model.named_modules() if not isinstance(each, torch.jit.ScriptModule)}
-    entered, started = set[str](), list[float]()
+    entered = set[str]()
 
-    def enter(path: str) -> None:
+    def measured(path: str, call: Callable[[], Any]) -> Any:
         if path not in entered:
             entered.add(path)
             report_progress(len(entered), len(modules))
-        started.append(time.perf_counter())
+        started = time.perf_counter()
+        try:
+            return call()
+        finally:
+            if seconds is not None:
+                seconds[path] = seconds.get(path, 0.0) + time.perf_counter() - started
 
-    def leave(path: str) -> None:
-        if seconds is not None and started:
-            seconds[path] = seconds.get(path, 0.0) + time.perf_counter() - started.pop()
-
-    hooks = []
-    for path, module in modules.items():
-        hooks.append(module.register_forward_pre_hook(_in_this_thread(enter, path)))
-        hooks.append(module.register_forward_hook(_in_this_thread(leave, path), always_call=True))
-    try:
+    with watch_calls({module: partial(measured, path) for path, module in modules.items()}):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _in_this_thread(watch: Callable[[str], None], path: str) -> Callable[..., None]:
-    thread = get_ident()
-
-    def hook(*_: Any) -> None:
-        if not torch.compiler.is_dynamo_compiling() and is_current(thread):
-            watch(path)
-
-    return hook

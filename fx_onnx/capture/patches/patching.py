@@ -12,10 +12,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache, reduce
+from functools import cache, partial, reduce, wraps
 from importlib import import_module, metadata
 from pathlib import Path
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -164,10 +164,35 @@ def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
         name: The name of a function or method. ``owner`` need not have it; then other threads get a TypeError.
         value: The replacement. If the original is a classmethod or a staticmethod, so is the replacement.
     """
-    kind = type(value) if isinstance(value, (classmethod, staticmethod)) else None
-    dispatcher = in_this_thread(value.__func__ if kind else value, _original(owner, name))
-    with exchange_attribute(owner, name, kind(dispatcher) if kind else dispatcher):
-        yield
+    kind: Any = type(value) if isinstance(value, (classmethod, staticmethod)) else None
+    function, original = value.__func__ if kind else value, _original(owner, name)
+    if getattr(original, "__self__", None) is owner and isinstance(original, MethodType):
+        kind, function, original = partial(_method, owner, name), _with_self(function), original.__func__
+    dispatcher = in_this_thread(function, original)
+    try:
+        with exchange_attribute(owner, name, kind(dispatcher) if kind else dispatcher):
+            yield
+    finally:
+        vars(dispatcher)["end"]()
+
+
+def _with_self(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that takes the object of a method first, and ignores it."""
+
+    @wraps(function)
+    def with_self(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    signature = inspect.signature(function)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    vars(with_self)["__signature__"] = signature.replace(parameters=[self, *signature.parameters.values()])
+    return with_self
+
+
+def _method(owner: Any, name: str, dispatcher: Any) -> MethodType:
+    """Returns a method of an object, of which a copy that another thread makes is a method of the copied object."""
+    dispatcher.__name__ = name  # by which pickle finds it
+    return MethodType(dispatcher, owner)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
 from types import SimpleNamespace
@@ -21,19 +22,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from fx_onnx.capture.patches.module_hooks import watched
 from fx_onnx.capture.patches.patching import (
     Added,
     Around,
     InAllThreads,
     InOtherThreads,
     Patch,
+    Way,
     exchange_attribute,
     replace_attribute,
 )
-from fx_onnx.torch_internals.threads import in_this_thread, is_current
+from fx_onnx.torch_internals.threads import attribute_of_thread, in_this_thread, is_current, restore_items
 from fx_onnx.torch_internals.torch_private import control_flow_settings, tensor_min_max
 
-__all__ = ["PATCHES", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
+__all__ = ["PATCHES", "dicts_of_this_thread", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
 
 
 def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Any]:
@@ -49,7 +52,8 @@ def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) ->
                 patch(frame_dict, name, in_this_thread(new_fn, original), **rest)
 
             def confined_method(cls: type[Any], name: str, new_fn: Callable[..., Any], **rest: Any) -> None:
-                patch_method(cls, name, in_this_thread(new_fn, getattr(cls, name)), **rest)
+                replacement = watched(new_fn) if name == "__call__" else new_fn
+                patch_method(cls, name, in_this_thread(replacement, getattr(cls, name)), **rest)
 
             patcher.patch, patcher.patch_method = confined_patch, confined_method
             yield patcher
@@ -79,15 +83,11 @@ def _confined_builtins(override: Callable[[], Any]) -> Callable[[], Any]:
 
 def _modes_of_thread(state: Callable[[], Any]) -> Callable[[], Any]:
     """Confines the modes that record the trace. torch.compile in another thread would look them up too."""
-    states, thread, create = threading.local(), get_ident(), type(state())
-
-    def state_of_other_thread() -> Any:
-        if not hasattr(states, "own"):
-            states.own = create()
-        return states.own
+    thread, kind = get_ident(), type(state())
+    others = type(kind.__name__, (threading.local, kind), {})()  # each thread initializes it as its own
 
     def state_of_thread() -> Any:  # without a dispatcher, because each call of an operator calls it several times
-        return state() if get_ident() == thread else state_of_other_thread()
+        return state() if get_ident() == thread else others
 
     return state_of_thread
 
@@ -121,7 +121,7 @@ _DICTS = ("_parameters", "_buffers")
 _PLAIN_DICTS = (dict, OrderedDict)
 
 # The lists that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if a parameter
-# is another tensor than before. Here each thread computes them from its own parameters.
+# is another tensor than before. Here the current thread computes them from its own parameters.
 _LISTS: dict[str, Callable[[nn.RNNBase], list[Any]]] = {
     "_flat_weights": lambda module: [getattr(module, name, None) for name in module._flat_weights_names],
     "_flat_weight_refs": lambda module: [None] * len(module._flat_weights_names),  # no parameter is another one
@@ -148,23 +148,26 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     """
     modules = list(module.modules())
     with ExitStack() as stack:
+        stack.enter_context(dicts_of_this_thread(modules, _DICTS))
         for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
-            computed = property(_LISTS[name], functools.partial(_store, name))
+            computed = attribute_of_thread(name, _LISTS[name], lambda module, value: None)
             stack.enter_context(exchange_attribute(nn.RNNBase, name, computed))
-        originals: list[tuple[dict[str, Any], str, Any]]
-        originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
-        replaced = [(attributes, name, found) for attributes, name, found in originals if type(found) in _PLAIN_DICTS]
-        try:
-            for attributes, name, found in replaced:
-                attributes[name] = _DictOfThread(found)
-            yield
-        finally:
-            for attributes, name, found in replaced:
-                attributes[name] = found
+        yield
 
 
-def _store(name: str, module: nn.Module, value: Any) -> None:
-    vars(module)[name] = value
+@contextmanager
+def dicts_of_this_thread(modules: Iterable[nn.Module], names: Iterable[str]) -> Iterator[None]:
+    """Gives the current thread its own content of some dicts of modules within the context."""
+    originals: list[tuple[dict[str, Any], str, Any]]
+    originals = [(vars(each), name, vars(each).get(name)) for each, name in itertools.product(modules, names)]
+    shared = [each for each in originals if isinstance(each[2], dict) and not isinstance(each[2], _DictOfThread)]
+    try:
+        for attributes, name, found in shared:
+            attributes[name] = _DictOfThread(found)
+        yield
+    finally:
+        for attributes, name, found in shared:
+            attributes[name] = found
 
 
 @contextmanager
@@ -179,7 +182,9 @@ def keep_containers(module: nn.Module) -> Iterator[None]:
     finally:
         for attributes, originals in before:
             for name in originals.keys() & attributes.keys():
-                attributes[name] = _same_containers(originals[name], attributes[name])
+                restored = attributes[name]
+                if (same := _same_containers(originals[name], restored)) is not restored:
+                    attributes[name] = same
 
 
 def _same_containers(original: Any, restored: Any) -> Any:
@@ -194,9 +199,7 @@ def _same_containers(original: Any, restored: Any) -> Any:
         original[:] = restored
         return original
     if type(original) in _PLAIN_DICTS:
-        items = {key: _same_containers(original.get(key), item) for key, item in restored.items()}
-        original.clear()
-        original.update(items)
+        restore_items(original, {key: _same_containers(original.get(key), item) for key, item in restored.items()})
         return original
     return restored
 
@@ -212,7 +215,8 @@ class _DictOfThread(dict[str, Any]):
         self._thread, self._own, self._original = get_ident(), original.copy(), original
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _content(self).__reduce_ex__(2)  # type: ignore[return-value]
+        content = _content(self)
+        return type(content), (), None, None, iter(content.items())
 
 
 def _content(view: _DictOfThread) -> dict[str, Any]:
@@ -270,7 +274,7 @@ PATCHES = (
     Patch("torch.fx._symbolic_trace:is_fx_symbolic_tracing", InOtherThreads(bool), _FLAG),
     Patch(
         "torch._higher_order_ops.utils:_set_compilation_env",
-        InOtherThreads(control_flow_settings),
+        Way(lambda owner, name: InOtherThreads(control_flow_settings()).replace(owner, name)),
         "torch.cond in another thread would save and restore a flag of the capture.",
         upstream="https://github.com/pytorch/pytorch/issues/144360",  # for which torch sets the flag
     ),

@@ -18,6 +18,7 @@ import torch
 from torch.fx import Node
 
 from fx_onnx.capture.patches.data_conditions import calling_frame, is_traced
+from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import is_internal
@@ -60,15 +61,20 @@ class WeightValues:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Begins a run with each forward of the module; a CaptureError tells that the forward changes what it read."""
-        hooks = [
-            self._model.register_forward_pre_hook(lambda *_: self._calls.clear()),
-            self._model.register_forward_hook(lambda *_: self._refuse_changed()),
-        ]
-        try:
+        with watch_calls({self._model: self._run}):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        self._calls.clear()
+        result = call()
+        for node, name in self._read.items():
+            if _is_written(node):
+                raise CaptureError(
+                    f"The model branches on the value of {name!r}, or makes a Python number of it, and changes it "
+                    "later, so that each call would need another program; set it to its last value before the export.",
+                    id=MessageId.BRANCH_ON_DATA,
+                )
+        return result
 
     def _value(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls a function with the values of its tensors if all are known, or else with the tensors.
@@ -127,15 +133,6 @@ class WeightValues:
                 raise _UnknownError
             known[node] = found
         return known[node]
-
-    def _refuse_changed(self) -> None:
-        for node, name in self._read.items():
-            if _is_written(node):
-                raise CaptureError(
-                    f"The model branches on the value of {name!r}, or makes a Python number of it, and changes it "
-                    "later, so that each call would need another program; set it to its last value before the export.",
-                    id=MessageId.BRANCH_ON_DATA,
-                )
 
 
 def _weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
