@@ -40,7 +40,7 @@ def described(name: str, docstring: str | None) -> tuple[str, str]:
 
 def table(passes: Iterable[Pass]) -> str:
     """Returns a Markdown table with a row for each pass."""
-    rows = ["| name | rewrites | legality |", "|---|---|---|"]
+    rows = ["| name | rewrites | condition |", "|---|---|---|"]
     for each in passes:
         path = f"{each.__module__.replace('.', '/')}.py"  # the file itself may be an installed copy
         rows.append(f"| [`{each.name}`](../{path}) | {_cells(each.name, each.__doc__)} |")
@@ -62,7 +62,7 @@ def target_table() -> str:
 
 def opset_table() -> str:
     """Returns a Markdown table with a line for each row of the steps to older opsets."""
-    lines = ["| step | operators | rewrites | legality |", "|---|---|---|---|"]
+    lines = ["| step | operators | rewrites | condition |", "|---|---|---|---|"]
     for step in LADDER:
         for row in dict.fromkeys(itertools.chain.from_iterable(step.rows.values())):
             operators = ", ".join(op_type for _, op_type in row.roots())
@@ -72,9 +72,11 @@ def opset_table() -> str:
 
 
 def _cells(name: str, docstring: str | None) -> str:
-    return " | ".join(
-        cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in described(name, docstring)
-    )
+    """Returns what is rewritten, and where; a reason without a condition is for readers of the code only."""
+    rewrites, legal = described(name, docstring)
+    condition = "" if legal.startswith("Legal because") else legal.removeprefix("Legal ").removeprefix("where ")
+    cells = (rewrites, condition.removesuffix("."))
+    return " | ".join(cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in cells)
 
 
 def page(text: str) -> str:
