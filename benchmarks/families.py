@@ -12,7 +12,6 @@ import argparse
 import copy
 import json
 import logging
-import statistics
 import sys
 import time
 from collections import Counter
@@ -155,18 +154,13 @@ class Results:
 HEAD = """\
 # Families of models
 
-This page lists every model type of transformers {version} in tests/models/families.py. Each model is small, has
-random weights, and is exported with a dynamic batch and sequence (or number of samples). It is loaded into ONNX
-Runtime and compared with eager at the sizes of the export and at other sizes. A type with a cache is exported for
-three tokens after a past of five; the same program then prefills thirteen tokens without a past and decodes one,
-within a sliding window and beyond it. Those with a recurrence also read prompts of 65, 129 and 300 tokens, which are
-longer than every chunk. `python -m benchmarks.families` writes this page;
-tests/end_to_end/test_families.py runs a sample of it.
+This page lists the model types of transformers {version} in tests/models/families.py. Each model is small, has random
+weights, and is exported with a dynamic batch and sequence (or number of samples). It runs in ONNX Runtime and is
+compared with eager at the sizes of the export and at other sizes. A type with a cache prefills and decodes with one
+program.
+`python -m benchmarks.families` writes this page.
 
 {counts}
-
-In the median, the stages after the capture took {share:.2f} of the time of the capture. The models have two layers,
-so work that is done once for equal calls of an operator has a large share.
 
 ## Right at all sizes
 
@@ -193,9 +187,9 @@ The model's code branches or loops on values of tensors, which torch.export does
 
 ## Comparison with other exporters
 
-The table compares fx_onnx with torch.onnx on the same arguments, and with `OnnxExporter` of transformers. That exporter
-has patches for `torch.onnx.export`. Here it calls `fx_onnx.export` instead, once with these patches and once without,
-through [the backend](migrate.md#programs-that-nobody-edits).
+The table has the numbers of nodes of fx_onnx, of torch.onnx with the same arguments, and of `OnnxExporter` of
+transformers, which calls `fx_onnx.export` here, with and without its patches, through
+[the backend](migrate.md#programs-that-nobody-edits).
 
 {beside}
 """
@@ -210,7 +204,6 @@ def document(known: dict[tuple[str, str], Outcome]) -> str:
     return HEAD.format(
         version=transformers.__version__,
         counts=_counts([found for _, found in ours], sum(bool(family.static) for family, _ in right)),
-        share=statistics.median(found.own / (found.seconds - found.own) for _, found in right),
         right="\n".join(f"| {kind} ({len(n)}) | {', '.join(sorted(n))} |" for kind, n in kinds.items() if n),
         static="\n".join(f"| {f.name} | {', '.join(sorted(f.static))} |" for f, _ in right if f.static),
         wrong="\n".join(f"| {name} | {text.removeprefix(f'{BLOCKED}: ')} |" for name, text in wrong),
@@ -251,7 +244,7 @@ def _cell(found: Outcome | None) -> str:
     """Returns the number of nodes if the outcome is right, or else its kind."""
     if found is None:
         return ""
-    return f"{found.nodes} nodes" if found.kind == RIGHT else found.kind
+    return str(found.nodes) if found.kind == RIGHT else found.kind
 
 
 def main() -> int:
