@@ -118,7 +118,7 @@ def _cell(chosen: Case, folder: Path, python: str, want: dict[str, torch.Tensor]
     if not shared or any(found[key].shape != tuple(want[key].shape) for key in shared):
         return "fails: other outputs or shapes"
     if chosen.generates:
-        return f"{(found['tokens'] == want['tokens'].numpy()).mean():.0%} of the tokens"
+        return f"{(found['tokens'] == want['tokens'].numpy()).mean():.0%}"
     return f"{max(_difference(found[key], want[key].numpy()) for key in shared):.1e}"
 
 
