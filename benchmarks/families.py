@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import logging
+import statistics
 import sys
 import time
 from collections import Counter
@@ -187,9 +188,8 @@ The model's code branches or loops on values of tensors, which torch.export does
 
 ## Comparison with other exporters
 
-The table has the numbers of nodes of fx_onnx, of torch.onnx with the same arguments, and of `OnnxExporter` of
-transformers, which calls `fx_onnx.export` here, with and without its patches, through
-[the backend](migrate.md#programs-that-nobody-edits).
+fx_onnx was compared with torch.onnx on the same arguments, and with `OnnxExporter` of transformers, which calls
+`fx_onnx.export` here, with and without its patches, through [the backend](migrate.md#programs-that-nobody-edits).
 
 {beside}
 """
@@ -226,25 +226,21 @@ def _counts(ours: list[Outcome], static: int) -> str:
 
 
 def _beside(known: dict[tuple[str, str], Outcome]) -> str:
-    """Returns the table that compares the exporters on some of the families."""
-    others = [name for name in EXPORTERS if name != OURS]
-    rows = [f for f in FAMILIES if any((other, f.name) in known for other in others)]
-    lines = [f"| type | {' | '.join([OURS, *others])} |", f"|---|{'---|' * (len(others) + 1)}"]
-    for family in rows:
-        cells = (_cell(known.get((name, family.name))) for name in [OURS, *others])
-        lines.append(f"| {family.name} | {' | '.join(cells)} |")
-    counts = []
-    for name in others:
-        found = [known[name, f.name] for f in rows if (name, f.name) in known]
-        counts.append(f"- {name}: {sum(each.kind == RIGHT for each in found)} of {len(found)} types right")
-    return "\n".join([*counts, "", *lines])
-
-
-def _cell(found: Outcome | None) -> str:
-    """Returns the number of nodes if the outcome is right, or else its kind."""
-    if found is None:
-        return ""
-    return str(found.nodes) if found.kind == RIGHT else found.kind
+    """Returns a line for each other exporter, which compares it with fx_onnx on some of the families."""
+    lines = []
+    for exporter in [name for name in EXPORTERS if name != OURS]:
+        found = {f.name: known[exporter, f.name] for f in FAMILIES if (exporter, f.name) in known}
+        kinds: dict[str, list[str]] = {}
+        for name, each in found.items():
+            kinds.setdefault(each.kind, []).append(name)
+        right = kinds.pop(RIGHT, [])
+        failed = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
+        share = statistics.median([known[OURS, name].nodes / found[name].nodes for name in right] or [1.0])
+        lines.append(
+            f"- {exporter}: {len(right)} of {len(found)} types right{failed}. "
+            f"fx_onnx has {share:.2f} of their nodes in the median"
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:
