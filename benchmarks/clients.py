@@ -54,16 +54,17 @@ HEAD = """\
 # Clients
 
 This page lists calls of other projects that export to ONNX, in
-[`fx_onnx.replacing_torch_onnx()`](migrate.md#programs-that-nobody-edits). The arguments and the code of the client are
-unchanged. The weights are random. The file that the client writes runs in ONNX Runtime, and its results are compared
-with the module's, for dynamic calls also at another size.
-The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
+[`fx_onnx.replacing_torch_onnx()`](migrate.md#programs-that-nobody-edits). The code of the client is unchanged. The
+weights are random. The file that the client writes runs in ONNX Runtime, and its results are compared with the
+module's, for dynamic calls also at another size. The row "by keyword" has keywords that detectron2 and the tools of
+ONNX Runtime use.
 `python -m benchmarks.clients` installs each client in a separate environment and writes this page.
 
-{right} of {count} calls are right, with torch {torch} and ONNX Runtime {runtime}.
+{right} of {count} calls are right, with torch {torch} and ONNX Runtime {runtime}. The table has the result of each
+other one.
 
-| client | version | call | result |
-|---|---|---|---|
+| client | version | calls |
+|---|---|---|
 {rows}
 """
 
@@ -99,15 +100,16 @@ def page(
         torch: the versions of torch in the environments.
         runtime: the versions of ONNX Runtime in the environments.
     """
-    rows = [
-        f"| {client} | {versions[client]} | `{text}` | {outcomes[client, text].replace('|', '/')} |"
-        for client in REQUIREMENTS
-        for text in CALLS[client]
-        if (client, text) in outcomes
-    ]
+    rows, count = [], 0
+    for client in REQUIREMENTS:
+        calls = [(text, outcomes[client, text]) for text in CALLS[client] if (client, text) in outcomes]
+        cells = [f"`{text}`" if found == RIGHT else f"`{text}`: {found.replace('|', '/')}" for text, found in calls]
+        count += len(calls)
+        if cells:
+            rows.append(f"| {client} | {versions[client]} | {'<br>'.join(cells)} |")
     right = sum(each == RIGHT for each in outcomes.values())
     used = {"torch": " and ".join(sorted(torch)), "runtime": " and ".join(sorted(runtime))}
-    return HEAD.format(right=right, count=len(rows), rows="\n".join(rows), **used)
+    return HEAD.format(right=right, count=count, rows="\n".join(rows), **used)
 
 
 def main() -> int:

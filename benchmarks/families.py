@@ -155,18 +155,13 @@ class Results:
 HEAD = """\
 # Families of models
 
-This page lists every model type of transformers {version} in tests/models/families.py. Each model is small, has
-random weights, and is exported with a dynamic batch and sequence (or number of samples). It is loaded into ONNX
-Runtime and compared with eager at the sizes of the export and at other sizes. A type with a cache is exported for
-three tokens after a past of five; the same program then prefills thirteen tokens without a past and decodes one,
-within a sliding window and beyond it. Those with a recurrence also read prompts of 65, 129 and 300 tokens, which are
-longer than every chunk. `python -m benchmarks.families` writes this page;
-tests/end_to_end/test_families.py runs a sample of it.
+This page lists the model types of transformers {version} in tests/models/families.py. Each model is small, has random
+weights, and is exported with a dynamic batch and sequence (or number of samples). It runs in ONNX Runtime and is
+compared with eager at the sizes of the export and at other sizes. A type with a cache prefills and decodes with one
+program.
+`python -m benchmarks.families` writes this page.
 
 {counts}
-
-In the median, the stages after the capture took {share:.2f} of the time of the capture. The models have two layers,
-so work that is done once for equal calls of an operator has a large share.
 
 ## Right at all sizes
 
@@ -193,9 +188,8 @@ The model's code branches or loops on values of tensors, which torch.export does
 
 ## Comparison with other exporters
 
-The table compares fx_onnx with torch.onnx on the same arguments, and with `OnnxExporter` of transformers. That exporter
-has patches for `torch.onnx.export`. Here it calls `fx_onnx.export` instead, once with these patches and once without,
-through [the backend](migrate.md#programs-that-nobody-edits).
+fx_onnx was compared with torch.onnx on the same arguments, and with `OnnxExporter` of transformers, which calls
+`fx_onnx.export` here, with and without its patches, through [the backend](migrate.md#programs-that-nobody-edits).
 
 {beside}
 """
@@ -210,7 +204,6 @@ def document(known: dict[tuple[str, str], Outcome]) -> str:
     return HEAD.format(
         version=transformers.__version__,
         counts=_counts([found for _, found in ours], sum(bool(family.static) for family, _ in right)),
-        share=statistics.median(found.own / (found.seconds - found.own) for _, found in right),
         right="\n".join(f"| {kind} ({len(n)}) | {', '.join(sorted(n))} |" for kind, n in kinds.items() if n),
         static="\n".join(f"| {f.name} | {', '.join(sorted(f.static))} |" for f, _ in right if f.static),
         wrong="\n".join(f"| {name} | {text.removeprefix(f'{BLOCKED}: ')} |" for name, text in wrong),
@@ -233,25 +226,21 @@ def _counts(ours: list[Outcome], static: int) -> str:
 
 
 def _beside(known: dict[tuple[str, str], Outcome]) -> str:
-    """Returns the table that compares the exporters on some of the families."""
-    others = [name for name in EXPORTERS if name != OURS]
-    rows = [f for f in FAMILIES if any((other, f.name) in known for other in others)]
-    lines = [f"| type | {' | '.join([OURS, *others])} |", f"|---|{'---|' * (len(others) + 1)}"]
-    for family in rows:
-        cells = (_cell(known.get((name, family.name))) for name in [OURS, *others])
-        lines.append(f"| {family.name} | {' | '.join(cells)} |")
-    counts = []
-    for name in others:
-        found = [known[name, f.name] for f in rows if (name, f.name) in known]
-        counts.append(f"- {name}: {sum(each.kind == RIGHT for each in found)} of {len(found)} types right")
-    return "\n".join([*counts, "", *lines])
-
-
-def _cell(found: Outcome | None) -> str:
-    """Returns the number of nodes if the outcome is right, or else its kind."""
-    if found is None:
-        return ""
-    return f"{found.nodes} nodes" if found.kind == RIGHT else found.kind
+    """Returns a line for each other exporter, which compares it with fx_onnx on some of the families."""
+    lines = []
+    for exporter in [name for name in EXPORTERS if name != OURS]:
+        found = {f.name: known[exporter, f.name] for f in FAMILIES if (exporter, f.name) in known}
+        kinds: dict[str, list[str]] = {}
+        for name, each in found.items():
+            kinds.setdefault(each.kind, []).append(name)
+        right = kinds.pop(RIGHT, [])
+        failed = "".join(f"; {kind}: {', '.join(names)}" for kind, names in kinds.items())
+        share = statistics.median([known[OURS, name].nodes / found[name].nodes for name in right] or [1.0])
+        lines.append(
+            f"- {exporter}: {len(right)} of {len(found)} types right{failed}. "
+            f"fx_onnx has {share:.2f} of their nodes in the median"
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.progress_cost
 
-Prints the table of docs/benchmarks.md. Two exports that differ by one percent cannot be told apart on a busy machine.
+Prints a table. Two exports that differ by one percent cannot be told apart on a busy machine.
 Therefore, this script times each call that exists only for the bar, with a clock around the call: the hooks of the
 modules, their registration and removal, the reports of the stages, and the bar of tqdm. The last column is what is not
 inside such a call: torch calls a module with a hook through a longer path. An empty hook shows how long that takes.

@@ -2,7 +2,7 @@
 
     python -m benchmarks.report_page [folder]
 
-Prints the table of docs/report.md. The reports stay in the folder. Needs Chromium and chromedriver.
+Prints a table. The reports stay in the folder. Needs Chromium and chromedriver.
 """
 
 from __future__ import annotations

@@ -60,15 +60,7 @@ PROSE = (
     "benchmarks",
     "decompositions",
     "docs",
-    "fx_onnx/aten",
-    "fx_onnx/capture",
-    "fx_onnx/core",
-    "fx_onnx/export.py",
-    "fx_onnx/translations",
-    "fx_onnx/pipeline.py",
-    "fx_onnx/passes",
-    "fx_onnx/program",
-    "fx_onnx/translation",
+    "fx_onnx",
     "tools",
 )
 

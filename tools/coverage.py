@@ -38,13 +38,11 @@ the opsets {opsets} in turn. Samples that eager or torch.export refuses do not c
 is dynamic: the model is exported at one size, and compared at that size and at a larger one. Random operators are
 compared by shape and dtype, eigenvectors and singular vectors up to their sign.
 
-`python -m tools.coverage` writes this page; tests/end_to_end/test_opinfo.py runs a part of it.
+`python -m tools.coverage` writes this page.
 
 | dtype | right | operators | ratio |
 |---|---|---|---|
 {counts}
-
-For all samples together, the stages after the capture took {own:.2f} of the time of the capture.
 
 ## Failures
 
@@ -136,12 +134,10 @@ def _failure(found: Iterable[Outcome]) -> Outcome | None:
 
 def document(found: dict[Entry, list[Outcome]], samples: int) -> str:
     """Returns the text of docs/coverage.md."""
-    right = [each for all_of_it in found.values() for each in all_of_it if each.stage == "right"]
     return HEAD.format(
         samples=samples,
         opsets=", ".join(map(str, OPSETS)),
         counts=_counts(found),
-        own=sum(each.own for each in right) / sum(each.capture for each in right),
         failures=_failures(found),
     )
 

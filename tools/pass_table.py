@@ -18,6 +18,7 @@ from fx_onnx.backends.ladder import LADDER
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import Pass
+from fx_onnx.passes.room_passes import QuantizedWeightPass
 from fx_onnx.targets.known_targets import NAMES, find_target
 
 ROOT = Path(__file__).parents[1]
@@ -40,8 +41,8 @@ def described(name: str, docstring: str | None) -> tuple[str, str]:
 
 def table(passes: Iterable[Pass]) -> str:
     """Returns a Markdown table with a row for each pass."""
-    rows = ["| name | rewrites | legality |", "|---|---|---|"]
-    for each in passes:
+    rows = ["| name | rewrites | condition |", "|---|---|---|"]
+    for each in [each.load() if isinstance(each, QuantizedWeightPass) else each for each in passes]:
         path = f"{each.__module__.replace('.', '/')}.py"  # the file itself may be an installed copy
         rows.append(f"| [`{each.name}`](../{path}) | {_cells(each.name, each.__doc__)} |")
     return "\n".join(rows)
@@ -62,7 +63,7 @@ def target_table() -> str:
 
 def opset_table() -> str:
     """Returns a Markdown table with a line for each row of the steps to older opsets."""
-    lines = ["| step | operators | rewrites | legality |", "|---|---|---|---|"]
+    lines = ["| step | operators | rewrites | condition |", "|---|---|---|---|"]
     for step in LADDER:
         for row in dict.fromkeys(itertools.chain.from_iterable(step.rows.values())):
             operators = ", ".join(op_type for _, op_type in row.roots())
@@ -72,9 +73,11 @@ def opset_table() -> str:
 
 
 def _cells(name: str, docstring: str | None) -> str:
-    return " | ".join(
-        cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in described(name, docstring)
-    )
+    """Returns what is rewritten, and where; a reason without a condition is for readers of the code only."""
+    rewrites, legal = described(name, docstring)
+    condition = "" if legal.startswith("Legal because") else legal.removeprefix("Legal ").removeprefix("where ")
+    cells = (rewrites, condition.partition(", because ")[0].removesuffix("."))
+    return " | ".join(cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in cells)
 
 
 def page(text: str) -> str:

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
-from fx_onnx.extension_points.random_state import random_numbers_of
+from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,

@@ -20,7 +20,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.extension_points import rooms
-from fx_onnx.extension_points.random_state import random_numbers_of
 from fx_onnx.messages.errors import VerificationError
 from fx_onnx.messages.user_outputs import result_specs
 from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
@@ -28,6 +27,7 @@ from fx_onnx.onnx_model.weights import has_storage
 from fx_onnx.program.input_binding import bind, user_inputs, user_leaves
 from fx_onnx.program.session import LoadedModel, flatten_outputs
 from fx_onnx.sizes.dim_table import DimTable
+from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import pytree, storage_id
 from fx_onnx.verification.tensor_comparison import Difference, Tolerance, differences_of

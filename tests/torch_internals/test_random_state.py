@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from fx_onnx.extension_points.random_state import random_numbers_of
+from fx_onnx.torch_internals.random_state import random_numbers_of
 
 
 class Net(nn.Module):
