@@ -1,6 +1,6 @@
 """The parts of a decoder that reads images: ``vision_encoder``, ``embed_tokens`` and ``decoder_model_merged``.
 
-The application puts the features of the images into the embeddings of the tokens that stand for them.
+The application puts the features of the images into the embeddings of their placeholder tokens.
 """
 
 from __future__ import annotations

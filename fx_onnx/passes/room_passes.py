@@ -32,11 +32,15 @@ class QuantizedWeightPass(Pass):
         self.name, self._row = name, row or name
 
     def of(self, model: ir.Model) -> Pass | None:
-        """Returns the pass itself; None for a model without quantized weights."""
+        """Returns the pass; None for a model without quantized weights."""
         is_needed = any(value.dtype in _SMALL for value in all_initializers(model.graph)) or any(
             node.op_type in _OPERATORS for node in chain.from_iterable(map(all_nodes, graphs_of(model)))
         )
-        found: Pass | None = rooms.find("passes", self._row) if is_needed else None
+        return self.load() if is_needed else None
+
+    def load(self) -> Pass:
+        """Returns the pass itself."""
+        found: Pass = rooms.find("passes", self._row)
         return found
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
