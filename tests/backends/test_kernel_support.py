@@ -7,7 +7,7 @@ import fx_onnx
 from fx_onnx.backends.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
-from tests.backends.exporting import exported
+from tests.exporting import exported
 from tests.passes.checking import model
 
 

@@ -5,7 +5,7 @@ import torch
 
 from fx_onnx.backends.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
-from tests.backends.exporting import exported
+from tests.exporting import exported
 from tests.passes.checking import model
 
 

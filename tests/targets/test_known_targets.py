@@ -12,7 +12,7 @@ from fx_onnx.onnx_model import opsets
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.targets.known_targets import NAMES, VARIANTS, find_target
 from fx_onnx.targets.target import Target
-from tests.backends.exporting import exported, operators, padded_maximum
+from tests.exporting import exported, operators, padded_maximum
 
 
 @pytest.mark.parametrize("name", [*NAMES, *VARIANTS])

@@ -9,7 +9,7 @@ import torch
 import fx_onnx
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
-from tests.backends.exporting import exported
+from tests.exporting import exported
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from fx_onnx.backends.legalization.ranges_and_slices import (
 )
 from fx_onnx.passes.legalization.ranges_and_slices import legalize_range_indices
 from fx_onnx.passes.rewriter import LOGGER_NAME
-from tests.backends.exporting import exported, operators
 from tests.compare import assert_close
+from tests.exporting import exported, operators
 from tests.modules import FunctionModule
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model

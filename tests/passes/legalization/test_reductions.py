@@ -6,8 +6,8 @@ import torch
 from fx_onnx.backends.legalization.reductions import legalize_reductions, legalize_scatter_reductions
 from fx_onnx.passes.legalization.reductions import legalize_log_sum_exp, legalize_squares
 from fx_onnx.passes.rewriter import Pass
-from tests.backends.exporting import exported, operators
 from tests.compare import assert_close
+from tests.exporting import exported, operators
 from tests.passes.checking import check, model
 
 # ---------------------------------------------------------------- norms and logarithms of sums as ReduceSum
