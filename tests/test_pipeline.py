@@ -15,7 +15,6 @@ from torch import nn
 import fx_onnx
 from fx_onnx import ONNXProgram, TranslationError, pipeline
 from fx_onnx.capture.request import Request, parse_request
-from fx_onnx.compat import module_functions
 from fx_onnx.passes.fusion.norms_and_activations import fuse_gelu
 from fx_onnx.pipeline import STAGES
 from fx_onnx.program.export_log import ExportLog
@@ -120,13 +119,6 @@ def test_an_unused_custom_translation_is_recorded() -> None:
     options = ExportOptions(custom_translation_table={torch.ops.aten.relu.default: lambda op, self: op.Relu(self)})
     _, log = run(linear(), options)
     assert log.notes["decompose"] == ["custom_translation_table has unused entries: aten.relu.default"]
-
-
-def test_modules_that_stay_inline_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_functions._Call, "is_convex", lambda self, span: False)
-    module = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
-    _, log = run(parse_request(module, (X,)), ExportOptions(modules_as_functions={nn.Linear}))
-    assert log.notes["modules_to_functions"] == ["modules left inline: 0"]
 
 
 def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.messages.errors import MutationError
-from fx_onnx.verification.verify import verify
 from tests.modules import FunctionModule
 
 MEMORY = torch.zeros(6)
@@ -72,7 +71,7 @@ def test_a_buffer_with_two_names() -> None:
     module = Buffers(shared, shared).eval()
     x = torch.rand(2)
     program = fx_onnx.export(module, (x,), verify=True)
-    assert verify(program, (x,), module=module).ok
+    assert fx_onnx.verify(program, (x,), module=module).ok
     assert [output.name for output in program.model.graph.outputs][1:] == ["first_out"]
     program.state = {}
     for _ in range(3):

@@ -7,7 +7,7 @@ import fx_onnx
 from fx_onnx.backends.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
-from tests.backends.exporting import exported
+from tests.exporting import exported
 from tests.passes.checking import model
 
 
@@ -17,7 +17,7 @@ def test_a_node_without_a_kernel_has_its_line() -> None:
     found = program.supports("webgpu")
     assert not found
     assert [(each.operator, each.reason) for each in found.missing] == [("NonZero", "no kernel")]
-    assert found.missing[0].line.startswith("tests/backends/exporting.py:")
+    assert found.missing[0].line.startswith("tests/exporting.py:")
     assert found.share == pytest.approx(1 - 1 / found.nodes)
     for text in ("webgpu: 66.7% of 3 nodes have a kernel", "NonZero", "exporting.py:", "1.30", "No model was run"):
         assert text in str(found)

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor
 
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.messages.errors import OnnxExporterError
-from tests.passes.checking import check, model
+from tests.compare import assert_close
+from tests.passes.checking import check, check_equal, model, run
 
 FLOATS = torch.tensor([-2.0, -0.5, 0.0, 0.5, 3.0, float("nan"), float("inf")])
 INTEGERS = torch.tensor([-(2**62), -3, 0, 2, 2**62])
@@ -69,3 +72,21 @@ def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(OnnxExporterError, match=f"{message}.*opset_version=12 or above"):
         OpsetStep(11)(model(f"g {text}", opset=12))
+
+
+def test_dropout_in_training() -> None:
+    """A third of the elements is dropped, the others are scaled, and the mask tells which."""
+    text = (
+        """(float[N] x) => (float[N] y, bool[N] m) <float r = {0.33333333}, bool t = {1}> { y, m = Dropout(x, r, t) }"""
+    )
+    program = model(f"g {text}", opset=12)
+    OpsetStep(11)(program)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    y, mask = run(program, [torch.full((30000,), 2.0)])
+    assert_close(y, 3.0 * mask)
+    assert abs(float(mask.float().mean()) - 2 / 3) < 0.02
+
+
+def test_the_mask_of_an_inactive_dropout() -> None:
+    program = model("g (float[N] x) => (float[N] y, bool[N] m) { y, m = Dropout(x) }", opset=12)
+    check_equal(program, OpsetStep(11), [FLOATS])

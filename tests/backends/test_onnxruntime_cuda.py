@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.backends.exporting import exported, operators
 from tests.compare import assert_close
+from tests.exporting import exported, operators
 
 
 def test_integer_argmax_has_a_kernel_as_topk() -> None:

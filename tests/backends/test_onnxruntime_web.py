@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.backends.exporting import exported, operators
+from tests.exporting import exported, operators
 
 
 def test_it_has_the_kernels_of_the_cpu_provider() -> None:

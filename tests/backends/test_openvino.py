@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from tests.backends.exporting import exported
+from tests.exporting import exported
 
 
 def test_an_operator_without_a_conversion_rule_is_refused() -> None:

@@ -10,9 +10,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import fx_onnx
 from fx_onnx.backends.reference import TARGET
-from tests.backends.exporting import exported, operators
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
+from tests.exporting import exported, operators
 
 X = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
 

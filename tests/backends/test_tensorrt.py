@@ -5,7 +5,7 @@ import torch
 
 from fx_onnx.backends.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
-from tests.backends.exporting import exported
+from tests.exporting import exported, padded_maximum
 from tests.passes.checking import model
 
 
@@ -49,3 +49,9 @@ def test_weights_may_have_a_scale_for_each_channel() -> None:
       y = DequantizeLinear<axis=0>(w, s)
     }"""
     assert support(model(text), find_target("tensorrt")).missing == ()
+
+
+def test_the_opset_of_the_target_and_of_the_caller() -> None:
+    x = torch.ones(2, 3)
+    assert exported(padded_maximum, x, target="tensorrt").model.graph.opset_imports[""] == find_target("tensorrt").opset
+    assert exported(padded_maximum, x, target="tensorrt", opset_version=21).model.graph.opset_imports[""] == 21

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.messages.errors import UnsupportedOperatorError
-from tests.backends.exporting import exported, operators, padded_maximum
+from tests.exporting import exported, operators, padded_maximum
 
 
 def test_nothing_is_claimed_about_its_kernels() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.backends.exporting import exported
+from tests.exporting import exported
 
 
 def test_a_node_without_a_kernel_is_noted_but_not_refused() -> None:

@@ -23,8 +23,6 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.applications.text_generation import text_generation_arguments
-from tests.models.decoders import decoder
 from tests.models.families import FAMILIES
 from tests.models.registry import CASES
 
@@ -329,17 +327,9 @@ def _family(name: str) -> Job:
     return Job(module, (), inputs, family.dynamic_shapes(inputs))
 
 
-def _generating(name: str, **options: Any) -> Job:
-    module = decoder(name, layers=1)
-    return Job(module, **text_generation_arguments(module, **options))
-
-
 MODELS: dict[str, Callable[[], Job]] = {
     **{name: functools.partial(_case, name) for name in ("unet_bilinear", "whisper_encoder")},
     **{name: functools.partial(_family, name) for name in ("bert", "gpt2", "llama", "t5", "whisper")},
-    "llama with a cache": lambda: _generating("llama"),
-    "llama with a static cache": lambda: _generating("llama", cache="static", max_length=16),
-    "gpt2 with a cache": lambda: _generating("gpt2"),
 }
 
 

@@ -13,8 +13,13 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx import pipeline
+from fx_onnx.capture.request import parse_request
+from fx_onnx.compat import module_functions
 from fx_onnx.compat.module_functions import ModulesToFunctions
 from fx_onnx.onnx_model import metadata
+from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.export_options import ExportOptions
 from tests.compare import assert_close
 from tests.one_capture import OneCapture
 
@@ -290,3 +295,11 @@ def test_saved_with_external_data(tmp_path: Path) -> None:
 def test_bad_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=message):
         fx_onnx.export(Encoder(1.0).eval(), (X,), **options)
+
+
+def test_modules_that_stay_inline_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_functions._Call, "is_convex", lambda self, span: False)
+    module = nn.Sequential(nn.Linear(8, 2), nn.ReLU()).eval()
+    log = ExportLog()
+    pipeline.run(parse_request(module, (X,)), ExportOptions(modules_as_functions={nn.Linear}), log)
+    assert log.notes["modules_to_functions"] == ["modules left inline: 0"]

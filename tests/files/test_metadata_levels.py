@@ -17,7 +17,6 @@ import fx_onnx
 from fx_onnx import ArgumentError, ONNXProgram
 from fx_onnx.files.metadata_levels import LEVELS
 from fx_onnx.onnx_model import metadata
-from fx_onnx.report.graph_facts import graph_facts
 
 X = torch.randn(2, 4)
 
@@ -100,13 +99,6 @@ def test_nothing_else_changes(program: ONNXProgram) -> None:
     for model in models:
         got = ONNXProgram(ir.from_proto(model))(X)
         assert all(torch.equal(a, b) for a, b in zip(want, got, strict=True))
-
-
-def test_names_are_enough_for_the_tree_of_modules(program: ONNXProgram) -> None:
-    (facts, *_) = graph_facts(ir.from_proto(saved(program, "names")))
-    (whole, *_) = graph_facts(program.model)
-    assert [module.path for module in facts.modules] == [module.path for module in whole.modules]
-    assert all(source.frames == () for source in facts.sources)
 
 
 def test_external_data_and_export(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from fx_onnx.files.serialization import drop_initializer_infos
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
 from fx_onnx.onnx_model.weights import Weight, computed, weight
 from fx_onnx.program.session import new_session, run_session
-from tests.applications.text_models import model_of
 from tests.compare import assert_close
 from tests.modules import FourBitLinear
+from tests.text_models import model_of
 
 GRAPH = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N, 16] x) => (float[N, 16] y) {

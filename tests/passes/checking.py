@@ -17,6 +17,8 @@ from onnx.reference import ReferenceEvaluator
 
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.weights import LazyWeight, Weight, weight
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
 from tests.compare import assert_close
 
 with_swiglu = pytest.mark.skipif(not onnx.defs.has("SwiGLU"), reason="onnx before 1.23 does not define SwiGLU")
@@ -41,6 +43,12 @@ def model(text: str, weights: Mapping[str, torch.Tensor] | None = None, opset: i
     for node in ir.traversal.RecursiveGraphIterator(result.graph):
         node.metadata_props[metadata.FX_NODE] = f"%{node.outputs[0].name}"
     return result
+
+
+def builder(text: str) -> NodeBuilder:
+    """Returns the builder for the first node of a graph."""
+    program = model(f"g {text}", opset=9)
+    return NodeBuilder(program.graph[0], Editor(program), program.graph[0].outputs[0].dtype)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -8,7 +8,7 @@ from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.program.input_binding import bind
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import flatten_outputs, restore_structure
-from tests.applications.text_models import model_of
+from tests.text_models import model_of
 
 
 def test_bind_follows_the_signature_and_not_the_order_of_keywords():

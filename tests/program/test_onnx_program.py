@@ -20,8 +20,8 @@ from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
 from fx_onnx.onnx_model.weights import computed
 from fx_onnx.program import session
 from fx_onnx.program.onnx_program import ONNXProgram
-from tests.applications.text_models import model_of
 from tests.modules import FourBitLinear
+from tests.text_models import model_of
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {

@@ -9,7 +9,7 @@ from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.onnx_model.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
-from tests.applications.text_models import model_of
+from tests.text_models import model_of
 
 
 def close(found, wanted):

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import fx_onnx
 from fx_onnx.onnx_model import opsets
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.targets.known_targets import NAMES, VARIANTS, find_target
 from fx_onnx.targets.target import Target
-from tests.backends.exporting import exported, operators, padded_maximum
+from tests.exporting import StaticCache, exported, operators, padded_maximum
 
 
 @pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
@@ -45,22 +44,12 @@ def test_the_page_has_the_facts_of_the_records() -> None:
             ), name
 
 
-class _StaticCache(torch.nn.Module):
-    """New tokens read a cache of 8 places, of which they take those from ``start`` on."""
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        mask = torch.arange(8) <= (torch.arange(q.shape[2]) + start)[:, None]
-        return F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
-
-
-@pytest.mark.parametrize(("name", "cut"), [(None, True), ("coreml", False), ("tensorrt", False), ("webnn", False)])
-def test_the_number_of_keys_depends_on_no_data(name: str | None, cut: bool) -> None:
-    """Runtimes of static shapes read all keys of a static cache."""
+def test_only_the_keys_of_a_static_cache_that_are_written_are_read() -> None:
     args = torch.randn(1, 2, 2, 4), torch.randn(1, 2, 8, 4), torch.tensor(3)
-    options = {"target": name, "opset_version": 23, "dynamic_shapes": ({2: "length"}, None, None), "verbose": False}
-    program = fx_onnx.export(_StaticCache().eval(), args, **options)
+    options = {"opset_version": 23, "dynamic_shapes": ({2: "length"}, None, None), "verbose": False}
+    program = fx_onnx.export(StaticCache().eval(), args, **options)
     assert "Attention" in operators(program)
-    assert ("Slice" in operators(program)) is cut
+    assert "Slice" in operators(program)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +68,6 @@ def test_the_number_of_keys_depends_on_no_data(name: str | None, cut: bool) -> N
 def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=rf"no target '{name}'; {hint} \[FX\d+\]$"):
         exported(padded_maximum, torch.ones(2, 3), target=name)
-
-
-def test_the_opset_of_the_target_and_of_the_caller() -> None:
-    x = torch.ones(2, 3)
-    assert exported(padded_maximum, x, target="tensorrt").model.graph.opset_imports[""] == find_target("tensorrt").opset
-    assert exported(padded_maximum, x, target="tensorrt", opset_version=21).model.graph.opset_imports[""] == 21
 
 
 def test_a_record_of_the_caller() -> None:

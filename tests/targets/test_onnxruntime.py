@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from tests.backends.exporting import exported, operators
+from tests.exporting import exported, operators
 
 
 def test_it_is_the_default() -> None:

@@ -22,7 +22,6 @@ __all__ = [
     "legalize_integer_products",
     "legalize_quantization",
     "legalize_repeated_constants",
-    "legalize_saturating_products",
     "legalize_unsigned_products",
 ]
 
@@ -85,27 +84,6 @@ def legalize_unsigned_products(f: NodeBuilder, a: Value, b: Value, zero_points: 
     shifted = f.Cast(f.Sub(f.Cast(a, to=DataType.INT32), half), to=DataType.INT8)
     sums = f.ReduceSum(f.Cast(b, to=DataType.INT32), [-2], keepdims=1)
     return f.Add(f.MatMulInteger(shifted, b), f.Mul(sums, half))
-
-
-@legalizes(
-    "MatMulInteger(a, b, a_zero | None, b_zero | None)",
-    targets=("onnxruntime",),
-    where={"a": has_dtype(DataType.UINT8), "b": has_dtype(DataType.INT8)},
-)
-def legalize_saturating_products(
-    f: NodeBuilder, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None
-) -> Result:
-    """MatMulInteger(a, b) → MatMulInteger(a, b + 128, , 128), for a of uint8 and b of int8.
-
-    Legal because b + 128 fits in uint8, and the zero point takes the shift back. ONNX Runtime's CPU provider (measured
-    with 1.31.1) adds pairs of products of uint8 and int8 in 16 bits on x64 processors with AVX2 and without VNNI, where
-    they saturate. Products of uint8 are right. ONNX Runtime shifts a constant b when it loads the model.
-    """
-
-    def shifted(value: Value) -> Value:
-        return f.Cast(f.Add(f.Cast(value, to=DataType.INT32), 128), to=DataType.UINT8)
-
-    return f.MatMulInteger(a, shifted(b), a_zero, np.array(128, np.uint8) if b_zero is None else shifted(b_zero))
 
 
 def _is_constant(value: Value) -> bool:

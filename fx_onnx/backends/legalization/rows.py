@@ -17,8 +17,7 @@ from fx_onnx.backends.legalization import (
     sampling,
     scatters,
 )
-from fx_onnx.passes.legalization import legalize
-from fx_onnx.passes.legalization.rows import all_rows
+from fx_onnx.passes.legalization import legalize, rows
 from fx_onnx.passes.rewriter import Pass
 
 __all__ = ["ROWS", "SUBJECTS", "legalizations"]
@@ -38,7 +37,7 @@ SUBJECTS = (
 )
 """The files of this room whose rows fill the table."""
 
-ROWS = all_rows()
+ROWS = rows.rows_of((*rows.SUBJECTS, *SUBJECTS))
 """The rows by subject, and those of one file in its order."""
 
 

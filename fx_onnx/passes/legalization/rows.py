@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from types import ModuleType
 
 from fx_onnx.passes.legalization import (
     axes_and_shapes,
     convolutions_and_pools,
     integers,
-    loops,
     normalizations,
     products,
     random_draws,
     ranges_and_slices,
     reductions,
     resizing,
-    scatters,
     special_functions,
 )
 from fx_onnx.passes.legalization.table import TABLE, Legalization
 
-__all__ = ["ROWS", "SUBJECTS", "all_rows"]
+__all__ = ["ROWS", "SUBJECTS", "rows_of"]
 
 SUBJECTS = (
     axes_and_shapes,
     convolutions_and_pools,
     integers,
-    loops,
     normalizations,
     products,
     random_draws,
     ranges_and_slices,
     reductions,
     resizing,
-    scatters,
     special_functions,
 )
 """The files whose rows fill the table."""
 
 
-def all_rows() -> Sequence[Legalization]:
-    """Returns the rows of the files that are imported so far, by subject, whichever file was imported first."""
-    return tuple(sorted(TABLE, key=lambda row: row.__module__.rpartition(".")[2]))
+def rows_of(files: Iterable[ModuleType]) -> Sequence[Legalization]:
+    """Returns the rows of these files by subject, whichever file was imported first."""
+    names = sorted((each.__name__ for each in files), key=lambda name: name.rpartition(".")[2])
+    return tuple(row for name in names for row in TABLE if row.__module__ == name)
 
 
-ROWS = all_rows()
+ROWS = rows_of(SUBJECTS)
 """The rows that the default target runs, and those of older opsets that stand beside them."""

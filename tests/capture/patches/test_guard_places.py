@@ -13,7 +13,6 @@ from fx_onnx.capture.patches.guard_places import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.torch_internals.guard_private import GuardOrigin, guard_origin
 from fx_onnx.torch_internals.torch_private import size_oblivious
-from fx_onnx.torchscript.script_private import set_script_line
 from tests.capture.sample_modules import Function
 
 
@@ -92,15 +91,3 @@ def test_code_without_a_file_has_the_line_of_its_caller() -> None:
     names: dict[str, object] = {}
     exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
     assert {__file__ in place for place, _ in origins(Function(names["branch"]), strict=False)} == {False}
-
-
-def test_code_of_torchscript_has_its_own_line() -> None:
-    names: dict[str, object] = {}
-    exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
-
-    def with_line(x: torch.Tensor) -> torch.Tensor:
-        set_script_line(__file__, 1)
-        return names["branch"](x)
-
-    found = {place.partition(": ")[0] for place, _ in origins(Function(with_line), strict=False)}
-    assert found == {f"({__file__}:1"}

@@ -8,11 +8,10 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx import ONNXProgram
-from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.loops import Iteration, loop
-from tests.passes.checking import check_equal, model, run
+from tests.passes.checking import model, run
 
 
 def doubled(f: NodeBuilder, number: Value, carried: Sequence[Value]) -> Iteration:
@@ -43,13 +42,3 @@ def test_loop() -> None:
     assert run(program, [torch.tensor(3.0), torch.tensor(0)])[1] == 3.0
     results = ONNXProgram(program)(torch.tensor(3.0), torch.tensor(4))  # with ONNX Runtime's optimizations
     assert [each.tolist() for each in results[2:]] == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3]]
-
-
-def test_a_loop_carries_a_value() -> None:
-    text = """(int64 n) => (int64[N] y) {
-      c = Constant<value = bool {1}>()
-      y = Loop(n, c) <body = b (int64 i, bool before) => (bool after, int64 k) {
-        after = Identity(before)\n k = Mul(i, i)
-      }>
-    }"""
-    check_equal(model(f"g {text}", opset=11), OpsetStep(10), [torch.tensor(4)])

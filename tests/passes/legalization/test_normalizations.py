@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fx_onnx.backends.ladder import OpsetStep
-from fx_onnx.backends.legalization.normalizations import legalize_group_norm
 from fx_onnx.onnx_model import metadata
+from fx_onnx.passes.legalization.legalize import Legalize64Bit
+from fx_onnx.passes.legalization.normalizations import legalize_group_norm
 from tests.compare import assert_close
-from tests.passes.checking import check, check_equal, model, run
+from tests.passes.checking import check, model, run
 
 
 @pytest.mark.parametrize(
@@ -46,77 +46,20 @@ def test_group_norms_of_other_dtypes_and_explicit_ones_stay() -> None:
     check(explicit, legalize_group_norm, [each.float() for each in inputs], ["GroupNormalization"])
 
 
-@pytest.mark.parametrize("read", ["", ", float[3] m, float[3] v"])
-@pytest.mark.parametrize("shape", [(8, 3), (2, 3, 4, 5)])
-def test_batch_normalization_in_training(shape: tuple[int, ...], read: str) -> None:
-    """The result and the new statistics, of which a caller may read none."""
-    sizes = ",".join("ABCD"[: len(shape)])
-    text = f"""(float[{sizes}] x, float[3] s, float[3] b, float[3] m0, float[3] v0) => (float[{sizes}] y{read})
-    {{ y, m, v = BatchNormalization<training_mode=1, momentum=0.8>(x, s, b, m0, v0) }}"""
-    check_equal(model(f"g {text}", opset=14), OpsetStep(13), [torch.randn(shape), *torch.rand(4, 3)])
+@pytest.mark.parametrize("shape", ["3,4,5,6", "N,4,H,W", "N,C,H,W"])
+def test_instance_norms_of_float64(shape: str) -> None:
+    """The epsilon is the number of float64 whose float32 the attribute has."""
+    text = f"""g (double[{shape}] x, double[4] s, double[4] b) => (double[{shape}] y) {{
+      y = InstanceNormalization<epsilon=0.001>(x, s, b)
+    }}"""
+    program = model(text)
+    assert Legalize64Bit()(program).modified
+    assert "InstanceNormalization" not in [node.op_type for node in program.graph]
+    x, scale, bias = (torch.randn(sizes, dtype=torch.float64) for sizes in ((3, 4, 5, 6), 4, 4))
+    want = F.instance_norm(x * 0.01, None, None, scale, bias, eps=0.001)
+    torch.testing.assert_close(run(program, [x * 0.01, scale, bias])[0], want, rtol=1e-12, atol=1e-13)
 
 
-def test_batch_normalization_of_mixed_types() -> None:
-    """float16 data with float32 statistics is computed in float32."""
-    statistics = "float[3] w, float[3] b, float[3] m, float[3] v"
-    text = f"g (float16[N,3,4] x, {statistics}) => (float16[N,3,4] y) {{ y = BatchNormalization(x, w, b, m, v) }}"
-    program = model(text, opset=15)
-    OpsetStep(14)(program)
-    assert [node.op_type for node in program.graph] == ["Cast", "BatchNormalization", "Cast"]
-    x, w, b, m, v = torch.randn(2, 3, 4).half(), *(torch.rand(3) + 0.5 for _ in range(4))
-    want = torch.nn.functional.batch_norm(x.float(), m, v, w, b).half()
-    assert_close(run(program, [x, w, b, m, v]), want)
-
-
-def test_batch_normalization_of_mixed_types_in_training() -> None:
-    """The new statistics are results too. ONNX Runtime has no kernel for training before the step to opset 13."""
-    statistics = "float[3] w, float[3] b, float[3] m, float[3] v"
-    text = f"""g (float16[N,3,4] x, {statistics}) => (float16[N,3,4] y, float[3] nm, float[3] nv)
-    {{ y, nm, nv = BatchNormalization<training_mode=1>(x, w, b, m, v) }}"""
-    program = model(text, opset=15)
-    OpsetStep(14)(program)
-    OpsetStep(13)(program)
-    x, w, b, m, v = torch.randn(2, 3, 4).half(), *(torch.rand(3) + 0.5 for _ in range(4))
-    want = torch.nn.functional.batch_norm(x.float(), None, None, w, b, training=True).half()
-    y, mean, variance = run(program, [x, w, b, m, v])
-    assert_close(y, want)
-    assert_close(mean, 0.9 * m + 0.1 * x.float().mean((0, 2)))
-    assert_close(variance, 0.9 * v + 0.1 * x.float().var((0, 2), correction=0))
-
-
-def test_batch_normalization_of_one_type_stays() -> None:
-    text = "g (float[N,3] x, float[3] w) => (float[N,3] y) { y = BatchNormalization(x, w, w, w, w) }"
-    program = model(text, opset=15)
-    before = ir.serde.serialize_model(program).graph
-    OpsetStep(14)(program)
-    assert ir.serde.serialize_model(program).graph == before
-
-
-NORM = ["ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"]
-
-X, WEIGHT, BIAS = torch.randn(2, 5, 4) * 3 + 100, torch.randn(5, 4), torch.randn(5, 4)
-
-
-@pytest.mark.parametrize("axis", [1, -2])
-def test_layer_normalization(axis: int) -> None:
-    text = f"(float[N,5,4] x, float[5,4] w, float[5,4] b) => (float[N,5,4] y) {{ y = LayerNormalization<axis={axis}>"
-    check(model(f"g {text}(x, w, b) }}", opset=17), OpsetStep(16), [X, WEIGHT, BIAS], NORM)
-
-
-def test_layer_normalization_returns_its_statistics() -> None:
-    text = """g (float[N,5,4] x, float[4] w) => (float[A,B,C] y, float[D,E,F] mean, float[G,H,I] inverse)
-    { y, mean, inverse = LayerNormalization<epsilon=0.5>(x, w) }"""
-    check(model(text, opset=17), OpsetStep(16), [X, WEIGHT[0]], [*NORM[:-1], "Reciprocal"])
-
-
-def test_layer_normalization_of_float16_is_computed_in_float32() -> None:
-    """The squares of 300 exceed the range of float16."""
-    text = "(float16[N,4] x, float16[4] w, float16[4] b) => (float16[N,4] y) { y = LayerNormalization(x, w, b) }"
-    program = model(f"g {text}", opset=17)
-    x, w, b = (torch.tensor([[-300.0, 300.0, 200.0, 0.0]]).half(), torch.randn(4).half(), torch.randn(4).half())
-    OpsetStep(16)(program)
-    assert [node.op_type for node in program.graph].count("Cast") == 2
-    want = torch.nn.functional.layer_norm(x.float(), (4,), w.float(), b.float())
-    (got,) = run(program, [x, w, b])
-    assert got.dtype == torch.float16
-    torch.testing.assert_close(got.float(), want, atol=4e-3, rtol=0)
+def test_instance_norms_of_float32_stay() -> None:
+    text = "g (float[N,4,H] x, float[4] s) => (float[N,4,H] y) { y = InstanceNormalization(x, s, s) }"
+    assert not Legalize64Bit()(model(text)).modified

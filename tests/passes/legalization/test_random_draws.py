@@ -3,16 +3,13 @@
 import math
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
 
-from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from tests.compare import assert_close
-from tests.passes.checking import check_equal, model, run
+from tests.passes.checking import model, run
 
 DTYPES = {"float": 1, "double": 11, "float16": 10, "bfloat16": 16}
 
@@ -89,24 +86,3 @@ def test_scalars_and_empty_tensors() -> None:
     program = model("g (float x) => (float y) { y = RandomNormalLike(x) }", opset=23)
     LegalizeRandomDraws()(program)
     assert np.isfinite(drawn(program, torch.tensor(0.0)).item())
-
-
-FLOATS = torch.tensor([-2.0, -0.5, 0.0, 0.5, 3.0, float("nan"), float("inf")])
-
-
-def test_dropout_in_training() -> None:
-    """A third of the elements is dropped, the others are scaled, and the mask tells which."""
-    text = (
-        """(float[N] x) => (float[N] y, bool[N] m) <float r = {0.33333333}, bool t = {1}> { y, m = Dropout(x, r, t) }"""
-    )
-    program = model(f"g {text}", opset=12)
-    OpsetStep(11)(program)
-    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
-    y, mask = run(program, [torch.full((30000,), 2.0)])
-    assert_close(y, 3.0 * mask)
-    assert abs(float(mask.float().mean()) - 2 / 3) < 0.02
-
-
-def test_the_mask_of_an_inactive_dropout() -> None:
-    program = model("g (float[N] x) => (float[N] y, bool[N] m) { y, m = Dropout(x) }", opset=12)
-    check_equal(program, OpsetStep(11), [FLOATS])

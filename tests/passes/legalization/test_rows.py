@@ -1,9 +1,9 @@
-"""The rows of the table as a whole."""
+"""The rows of the default target as a whole."""
 
 from pathlib import Path
 
 from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
-from fx_onnx.passes.legalization.rows import ROWS, SUBJECTS
+from fx_onnx.passes.legalization.rows import ROWS, SUBJECTS, rows_of
 from fx_onnx.passes.legalization.table import DEFAULT
 from fx_onnx.targets.known_targets import NAMES
 from tests.passes.checking import with_swiglu
@@ -24,4 +24,7 @@ def test_each_row_is_valid_and_read_by_a_step_a_target_or_the_64_bit_operators()
 
 
 def test_the_rows_do_not_depend_on_the_order_of_imports() -> None:
+    """Other files may have added rows to the table before."""
     assert [row.__module__ for row in ROWS] == sorted(row.__module__ for row in ROWS)
+    assert {row.__module__ for row in ROWS} == {each.__name__ for each in SUBJECTS}
+    assert rows_of(reversed(SUBJECTS)) == ROWS

@@ -7,7 +7,7 @@ from onnx.reference import ReferenceEvaluator
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.scatters import legalize_gather_elements
 from fx_onnx.onnx_model import metadata
-from tests.backends.exporting import exported
+from tests.exporting import exported
 from tests.passes.checking import check, check_equal, model
 
 
