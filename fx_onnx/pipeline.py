@@ -41,7 +41,6 @@ from fx_onnx.files.serialization import add_doc_strings, graph_text
 from fx_onnx.messages.errors import CaptureError, no_effect
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.torch_logs import redirect_torch_logs
 from fx_onnx.onnx_model import metadata, opsets
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions
@@ -61,6 +60,7 @@ from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.target import Target
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
+from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.symbolic_registry import PYTHON_OP

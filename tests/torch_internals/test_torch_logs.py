@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.messages.torch_logs import redirect_torch_logs
+from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 
 TORCH = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
