@@ -155,6 +155,10 @@ class SizeFacts:
         """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
         return self._outcome({**self._larger, **sizes}) is Outcome.RAISES
 
+    def given(self) -> tuple[Any, Any]:
+        """Returns new tensors without values for the example's arguments."""
+        return self._given(self._larger, resized_empty)
+
     @property
     def truncated(self) -> bool:
         """Whether the model itself calls ``int`` with an expression of sizes, as in ``int(0.7 * n)``."""

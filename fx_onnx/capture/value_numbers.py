@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -95,10 +96,12 @@ class _ValueNumbers(TorchDispatchMode):
         self.versions: dict[int, int] = {}
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = 0
+        self._chosen: Callable[[int], int] | None = None
+        self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
-    def begin(self) -> None:
-        """Forgets what the run before wrote, and its random numbers."""
-        self.versions, self._draws = {}, 0
+    def begin(self, chosen: Callable[[int], int] | None = None) -> None:
+        """Forgets what the run before wrote, and its random numbers; takes the sizes that depend on data, by order."""
+        self.versions, self._draws, self._chosen = {}, 0, chosen
 
     def number(self, *expression: Hashable) -> int:
         """Returns the number of an expression."""
@@ -130,6 +133,16 @@ class _ValueNumbers(TorchDispatchMode):
             for symbol in symbolic_expression(size).free_symbols if isinstance(size, _SYMBOLIC) else ():
                 if symbol not in self._symbols:
                     self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
+
+    def _with_sizes(self, value: Any) -> Any:
+        """Returns a result with the chosen sizes in place of the symbols that its operator makes."""
+        if isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape):
+            return value.new_empty([self._with_sizes(size) for size in value.shape])
+        if not isinstance(value, torch.SymInt) or self._chosen is None:
+            return value
+        names = symbolic_expression(value).xreplace(self._symbols)
+        orders = {each: self.made.setdefault(str(each), len(self.made)) for each in names.free_symbols}
+        return int(names.xreplace({each: self._chosen(order) for each, order in orders.items()}))
 
     def result(self, value: Any) -> Hashable:
         """Returns what identifies a result: a tensor without elements has only a type and a shape."""
@@ -174,6 +187,10 @@ class _ValueNumbers(TorchDispatchMode):
             for place, each in enumerate(_leaves([result])):
                 number = self.number(key, place)
                 self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
+            if self._chosen is not None:
+                result = pytree.tree_map(self._with_sizes, result)
+            for place, each in enumerate(_leaves([result])):
+                number = self.number(key, place)
                 if isinstance(each, torch.Tensor) and each is not first:
                     self._define_result(schema, each, first, number)
         return result
@@ -253,6 +270,21 @@ class _OnMeta(TorchFunctionMode):
         return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
 
 
+class _IndexByTensor(TorchFunctionMode):
+    """Selects a row by a 0-d tensor with ``index``, as for an index with an axis; Python reads its number."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls ``index`` if that is another form of the call."""
+        given = (args[1] if isinstance(args[1], tuple) else (args[1],)) if func is torch.Tensor.__getitem__ else ()
+        if any(map(_is_place, given)) and all(_is_place(each) or each == slice(None) for each in given):
+            return aten.index.Tensor(args[0], [each if isinstance(each, torch.Tensor) else None for each in given])
+        return func(*args, **kwargs or {})
+
+
+def _is_place(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.ndim == 0 and index.dtype == torch.int64
+
+
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
     """Yields the values, and those in lists among them."""
     for each in values:
@@ -321,6 +353,8 @@ class FakeRuns:
     def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
         """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
         self._model, self._program = model, program
+        self._chosen: Callable[[int], int] | None = None
+        self.others: list[torch.fx.Node] = []
         self._numbers = {on_meta: _ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -337,6 +371,28 @@ class FakeRuns:
             for node, spec in self._inputs
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         }
+
+    def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
+        """Compares the results of both where the sizes that depend on data are chosen, each by its order.
+
+        The program runs as in eager mode, and ``others`` receives the nodes with another shape than the captured one.
+        The program of no module is what it computes there.
+        """
+        self.others, self._chosen = [], chosen
+        try:
+            found = self.compare(given)
+            if found is not Outcome.DIFFERENT:
+                return found
+            self.others = []
+            with _IndexByTensor():
+                return self.compare(given)
+        finally:
+            self._chosen = None
+
+    @property
+    def made(self) -> int:
+        """The number of sizes that depended on data so far."""
+        return len(self._numbers[False].made)
 
     def compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool = False) -> Outcome:
         """Compares the results of both.
@@ -357,7 +413,7 @@ class FakeRuns:
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:
-            return Outcome.UNKNOWN
+            return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         try:
             return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
         except _Undecidable:
@@ -368,7 +424,7 @@ class FakeRuns:
     def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
         """Returns what identifies the results and the buffers after a run."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin()
+        numbers.begin(self._chosen)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:
@@ -443,7 +499,8 @@ class FakeRuns:
             else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
             for node, spec in self._inputs
         ]  # fmt: skip
-        return GraphInterpreter(self._program.graph_module, _are_empty(values)).run(*values)
+        others = self.others if self._chosen is not None else None
+        return GraphInterpreter(self._program.graph_module, _are_empty(values), others).run(*values)
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

@@ -270,8 +270,10 @@ class Walker:
         dtype, producer = _dtype_of_result(value, fake), value.producer()
         if producer is None or not producer.domain:  # an operator of another domain may have any dtype
             self._known(dtype, node.name)
-        self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         value.type = ir.TensorType(dtype)
+        if node.meta.get(metadata.OPEN_SHAPE):  # the branches return tensors of two shapes
+            return
+        self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         sizes = known_sizes(self.op.with_sizes(value, fake.shape)) or ()
         if value.shape is None:
             value.shape = ir.Shape(map(self.op.symbols.dim, sizes))

@@ -1,0 +1,105 @@
+"""Decides for which sizes that depend on data a captured program is right, such as the length of a ``nonzero``.
+
+torch takes such a size for one that is not 1: ``squeeze`` keeps the axis, and a comparison with another size makes both
+equal. In eager mode, one selected row is an axis that ``squeeze`` removes, and that broadcasts. So the module and the
+program run on tensors without values, with chosen numbers in place of these sizes. Where a size changes the shapes in
+the program, and both still compute the same, the program gets a branch for this size; elsewhere it is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.core.metadata import call_line
+from fx_onnx.core.operators import aten
+from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
+from fx_onnx.core.torch_private import free_unbacked_symbols, statically_known_true
+
+__all__ = ["DataSizes", "data_sizes"]
+
+_SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims}
+_USUAL = (3, 2, 4, 5, 8)
+"""The sizes of which one is taken for a size like any other: all that the code does with the data must allow it."""
+_SMALL = (1, 0)
+_MANY = 5  # the number of sizes from which on they are not tried one at a time
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """What is known of the sizes of a program that depend on data.
+
+    Attributes:
+        branches: the sizes for which the program may compute other shapes and is right with them.
+        findings: one sentence for each place where the program is or may be wrong for a size.
+    """
+
+    branches: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+def data_sizes(facts: SizeFacts, program: ExportedProgram, runs: FakeRuns) -> DataSizes:
+    """Returns what is known of the sizes that depend on data; runs the module and the program if there are any."""
+    if not any(_has_data_size(node) for graph in _graphs(program) for node in graph.nodes):
+        return DataSizes()
+    compare = partial(runs.compare_for_data, facts.given)
+    usual = next((size for size in _USUAL if compare(lambda _, size=size: size) is Outcome.EQUAL), None)
+    branches, findings = [], dict[str, None]()
+    for size in _SMALL if usual is not None else ():
+        outcomes, places = set[Outcome](), dict[torch.fx.Node, None]()
+        for chosen in _choices(size, usual, runs.made):
+            outcomes.add(outcome := compare(chosen))
+            if outcome not in (Outcome.EQUAL, Outcome.RAISES):
+                places.update(dict.fromkeys(runs.others[:1]))
+        if Outcome.EQUAL in outcomes:
+            branches.append(size)
+        findings.update({_sentence(node, size): None for node in places})
+    if usual is None:
+        findings.update({_sentence(node, 1): None for node in _squeezes(program)})
+    return DataSizes(tuple(branches), tuple(findings))
+
+
+def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]]:
+    """Yields choices of sizes by their order: all are small, and each alone is."""
+    yield lambda _: size
+    for small in range(count if 1 < count < _MANY else 0):
+        yield lambda order, small=small: size if order == small else usual
+
+
+def _squeezes(program: ExportedProgram) -> Iterator[torch.fx.Node]:
+    """Yields the calls that squeeze an axis whose size depends on data and may be 1."""
+    for graph in _graphs(program):
+        for node in graph.nodes:
+            if node.op == "call_function" and node.target in _SQUEEZES:
+                shape = node.args[0].meta["val"].shape
+                dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+                sizes = [shape[axis] for axis in ([dims] if isinstance(dims, int) else dims) if shape]
+                if any(free_unbacked_symbols(each) and not statically_known_true(each != 1) for each in sizes):
+                    yield node
+
+
+def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
+    return [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+
+
+def _has_data_size(node: torch.fx.Node) -> bool:
+    """Returns whether a tensor has a size that depends on data, or that depended on data before a comparison."""
+    value = node.meta.get("val")
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(each, torch.SymInt) and is_data_dependent(expression(each)) for each in sizes) or any(
+        isinstance(each, torch.SymInt) and expression(each).is_number for each in sizes
+    )
+
+
+def _sentence(node: torch.fx.Node, size: int) -> str:
+    does = "removes the axis" if node.target in _SQUEEZES else "computes another shape"
+    return (
+        f"The exported model may be wrong where a size that depends on data is {size}, because the code {does} for "
+        f"this size {call_line(node).strip()}."
+    )
