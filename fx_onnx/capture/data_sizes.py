@@ -17,9 +17,10 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.size_conditions import SizeFacts
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.core.guard_private import as_made
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
-from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
+from fx_onnx.core.symbolic_sizes import is_data_dependent
 from fx_onnx.core.torch_private import free_unbacked_symbols, statically_known_true
 
 __all__ = ["DataSizes", "data_sizes"]
@@ -50,15 +51,15 @@ def data_sizes(facts: SizeFacts, program: ExportedProgram, runs: FakeRuns) -> Da
         return DataSizes()
     compare = partial(runs.compare_for_data, facts.given)
     usual = next((size for size in _USUAL if compare(lambda _, size=size: size) is Outcome.EQUAL), None)
-    branches, findings = [], dict[str, None]()
+    branches, findings = dict[int, None](), dict[str, None]()
     for size in _SMALL if usual is not None else ():
-        outcomes, places = set[Outcome](), dict[torch.fx.Node, None]()
+        places = dict[torch.fx.Node, None]()
         for chosen in _choices(size, usual, runs.made):
-            outcomes.add(outcome := compare(chosen))
-            if outcome not in (Outcome.EQUAL, Outcome.RAISES):
+            outcome = compare(chosen)
+            if outcome is Outcome.EQUAL and runs.others:
+                branches[size] = None
+            elif outcome is not Outcome.RAISES:
                 places.update(dict.fromkeys(runs.others[:1]))
-        if Outcome.EQUAL in outcomes:
-            branches.append(size)
         findings.update({_sentence(node, size): None for node in places})
     if usual is None:
         findings.update({_sentence(node, 1): None for node in _squeezes(program)})
@@ -89,12 +90,10 @@ def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
 
 
 def _has_data_size(node: torch.fx.Node) -> bool:
-    """Returns whether a tensor has a size that depends on data, or that depended on data before a comparison."""
+    """Returns whether a tensor has a size that depends on data, or that did before it was compared."""
     value = node.meta.get("val")
     sizes = value.shape if isinstance(value, torch.Tensor) else ()
-    return any(isinstance(each, torch.SymInt) and is_data_dependent(expression(each)) for each in sizes) or any(
-        isinstance(each, torch.SymInt) and expression(each).is_number for each in sizes
-    )
+    return any(isinstance(each, torch.SymInt) and is_data_dependent(as_made(each)) for each in sizes)
 
 
 def _sentence(node: torch.fx.Node, size: int) -> str:
