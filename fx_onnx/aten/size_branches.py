@@ -8,10 +8,10 @@ calls on a size that is 1. In each branch all shapes are known, so each stage af
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import count, product
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -28,26 +28,16 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, unset_fake_temporarily
 
 __all__ = ["branch_on_data_sizes"]
 
+Case = Mapping[sympy.Symbol, int]
+"""Values of sizes that depend on data for which the captured graph may be another one."""
 _CAPTURED = "fx_onnx.captured"
 """In the ``meta`` of a node: the value with which torch captured the calls that read it."""
 _MANY = 4
 """The number of sizes that one result may depend on; each doubles the number of branches."""
-
-
-@dataclass(frozen=True)
-class _Case:
-    """A size that depends on data and has another value than the captured graph is for."""
-
-    symbol: sympy.Symbol
-    size: int
-
-    def value(self, value: Any, mode: Any) -> Any:
-        """Returns captured tensors and numbers where the size has its value."""
-        return _mapped(value, lambda size: expression(size).xreplace({self.symbol: sympy.Integer(self.size)}), mode)
 
 
 def _mapped(value: Any, changed: Callable[[Any], Any], mode: Any) -> Any:
@@ -79,12 +69,10 @@ def branch_on_data_sizes(program: AtenProgram, sizes: Sequence[int]) -> AtenProg
     Raises:
         CaptureError: a result depends on too many sizes.
     """
-    graph = program.graph
+    graph, mode = program.graph, fake_mode(program.graph)
     if sizes:
-        mode = fake_mode(graph)
         symbols = {**_symbols(graph), **_separated(graph, mode)}
-        cases = [_Case(symbol, size) for symbol, size in product(symbols, sizes)]
-        _Brancher(program, mode).branch(graph, cases)
+        _Brancher(program, mode).branch([{symbol: size} for symbol, size in product(symbols, sizes)])
     return program
 
 
@@ -98,8 +86,12 @@ def _sizes(node: Node) -> Iterator[torch.SymInt]:
 
 def _symbols(graph: Graph) -> dict[sympy.Symbol, None]:
     """Returns the symbols that depend on data, in the order of the graph."""
-    found = (each for node in graph.nodes for size in _sizes(node) for each in sorted(expression(size).free_symbols, key=str))
+    found = (each for node in graph.nodes for size in _sizes(node) for each in _symbols_of(size))
     return {each: None for each in found if is_data_dependent(each)}
+
+
+def _symbols_of(size: Any) -> list[Any]:
+    return sorted(expression(size).free_symbols, key=str)
 
 
 def _separated(graph: Graph, mode: Any) -> dict[sympy.Symbol, None]:
@@ -113,8 +105,8 @@ def _separated(graph: Graph, mode: Any) -> dict[sympy.Symbol, None]:
         lost = {s for size in _sizes(node) for s in as_made(size).free_symbols - expression(size).free_symbols}
         lost = {each for each in lost if is_data_dependent(each)}
         if lost and (is_symbolic(node) or found.keys().isdisjoint(lost)):
-            for symbol in lost - found.keys():
-                found[symbol] = expression(mode.shape_env.create_unbacked_symint())
+            with mode.shape_env.ignore_fresh_unbacked_symbols():
+                found |= {each: expression(mode.shape_env.create_unbacked_symint()) for each in lost - found.keys()}
             node.meta[_CAPTURED] = captured = node.meta["val"]
             with mode:
                 node.meta["val"] = _mapped(captured, lambda size: as_made(size).xreplace(found), mode)
@@ -123,122 +115,195 @@ def _separated(graph: Graph, mode: Any) -> dict[sympy.Symbol, None]:
 
 @dataclass
 class _Brancher:
-    """Rewrites a graph and the branches that it makes."""
+    """Puts the calls that depend on small sizes into branches.
+
+    Attributes:
+        program: the program, which receives the bodies of the branches.
+        mode: the mode of its fake tensors.
+    """
 
     program: AtenProgram
     mode: Any
-    names: Iterator[int] = field(default_factory=count)
 
-    def branch(self, graph: Graph, cases: Sequence[_Case]) -> None:
-        """Puts the calls of a graph that depend on cases into branches, and the cases that they share in these."""
-        regions: list[tuple[set[Node], list[_Case]]] = []
-        for case in cases:
-            region, shared = self._region(graph, case), [case]
+    def branch(self, cases: Sequence[Case]) -> None:
+        """Puts calls into branches; those that depend on several cases into branches for all of these."""
+        graph = self.program.graph
+        regions: list[tuple[set[Node], list[Case]]] = []
+        for given in [*cases, *_joint(cases)]:
+            others = {node for node, _, fits in self._values(given) if not fits}
+            if len(given) > 1:
+                others -= {node for node in others if _CAPTURED in node.meta or any(node in each for each, _ in regions)}
+            read = {s for n in others for each in n.all_input_nodes for size in _sizes(each) for s in _symbols_of(size)}
+            region, shared = self._region(others), [{k: n} for k, n in given.items() if len(given) == 1 or k in read]
             while overlapping := next((each for each in regions if not region.isdisjoint(each[0])), None):
                 regions.remove(overlapping)
-                region, shared = _closed(graph, region | overlapping[0]), [*overlapping[1], *shared]
+                region = _closed(graph, region | overlapping[0])
+                shared = [*overlapping[1], *(each for each in shared if each not in overlapping[1])]
             if region:
                 regions.append((region, shared))
         for region, shared in regions:
+            nodes = [node for node in graph.nodes if node in region]
             if len(shared) > _MANY:
-                place = call_line(next(node for node in graph.nodes if node in region))
                 raise CaptureError(
-                    f"The shapes of a result depend on {len(shared)} sizes that depend on data and may be 1{place}; "
-                    "state with torch._check that they are not 1.",
+                    f"The shape of a result depends on {len(shared)} sizes that depend on data{call_line(nodes[0])}; "
+                    "state the smallest number of rows with torch._check.",
                     id=MessageId.BRANCH_ON_DATA,
                 )
-            self._replace(graph, [node for node in graph.nodes if node in region], shared)
+            self._replace(nodes, shared)
 
-    def _values(self, graph: Graph, case: _Case) -> Iterator[tuple[Node, Any, bool]]:
-        """Yields the value of each call that depends on a case, and whether it has the captured shape."""
+    def _values(self, case: Case) -> Iterator[tuple[Node, Any, bool]]:
+        """Yields each node with another value in a case, the value, and whether it is as captured for this size.
+
+        The value is None where the calls raise an exception in this case, as the model does then.
+        """
         values: dict[Node, Any] = {}
         with self.mode, torch.no_grad(), undone_guards(self.mode):
-            for node in graph.nodes:
+            for node in self.program.graph.nodes:
                 if "val" not in node.meta:
                     continue
-                captured, value = node.meta["val"], case.value(node.meta["val"], self.mode)
+                captured, value = node.meta["val"], _in_case(node.meta["val"], case, self.mode)
                 fits = value is captured or _CAPTURED not in node.meta
-                reads = not values.keys().isdisjoint(node.all_input_nodes)
-                if reads and node.op == "call_function" and node.users and not makes_symbols(node):
-                    run = self._run(node, values)
-                    same = _shapes(run) == _shapes(value)
-                    value, fits = (value, fits) if same else (run, fits and is_symbolic(node))
+                reads = [values[each] for each in node.all_input_nodes if each in values]
+                if reads and node.op == "call_function" and node.users:
+                    run = None if any(each is None for each in reads) else self._run(node, values, value)
+                    if run is None or _shapes(run) != _shapes(value):
+                        value, fits = run, fits and is_symbolic(node)
                 if value is not captured:
                     values[node] = value
                     yield node, value, fits
 
-    def _run(self, node: Node, values: dict[Node, Any]) -> Any:
-        def value(argument: Any) -> Any:
-            return values.get(argument, meta_value(argument)) if isinstance(argument, Node) else argument
+    def _run(self, node: Node, values: dict[Node, Any], expected: Any) -> Any:
+        """Returns the fake results of a call; None if it raises an exception for the values, but not as captured."""
 
-        args, kwargs = map_aggregate(node.args, value), map_aggregate(dict(node.kwargs), value)
-        return node.target(*args, **kwargs)
+        def arguments(known: dict[Node, Any]) -> tuple[Any, Any]:
+            given = (node.args, dict(node.kwargs))
+            return map_aggregate(given, lambda a: known.get(a, meta_value(a)) if isinstance(a, Node) else a)  # type: ignore[return-value]
 
-    def _region(self, graph: Graph, case: _Case) -> set[Node]:
-        """Returns the calls that compute another shape in a case, or read one, and all calls between them."""
-        others = {node for node, _, fits in self._values(graph, case) if not fits}
+        args, kwargs = arguments(values)
+        ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
+        if ranks[0] != ranks[1] and _raises(node.target, *arguments(values)) and not _raises(node.target, *arguments({})):
+            return None
+        try:
+            return expected if makes_symbols(node) else node.target(*args, **kwargs)
+        except Exception:  # an operator refuses the shapes, for example
+            return None
+
+    def _region(self, others: set[Node]) -> set[Node]:
+        """Returns the calls that compute another shape, or read one, and all calls between them."""
         readers = {user for node in others for user in node.users if user.op == "call_function"}
         found = {node for node in others | readers if not is_symbolic(node) and not is_effect(node)}
-        return _closed(graph, {node for node in found if _CAPTURED not in node.meta})
+        return _closed(self.program.graph, {node for node in found if _CAPTURED not in node.meta})
 
-    def _replace(self, graph: Graph, region: Sequence[Node], cases: Sequence[_Case]) -> None:
-        """Replaces calls by a branch for the first case; the branches have branches for the others."""
-        case, *rest = cases
-        inside = set(region)
+    def _replace(self, region: Sequence[Node], cases: Sequence[Case]) -> None:
+        """Replaces calls by branches for cases."""
+        graph, inside = self.program.graph, set(region)
         for node in [user for each in region for user in each.users if is_effect(user)]:
             graph.erase_node(node)
         results = [node for node in region if not inside.issuperset(node.users)]
         operands = list(dict.fromkeys(n for each in region for n in each.all_input_nodes if n not in inside))
         operands = [each for each in operands if each.op != "get_attr" or "val" in each.meta]
-        rests = [each for each in rest if each.symbol != case.symbol], rest
-        bodies = [
-            self._body(graph, region, results, operands, case, rests[0]),
-            self._body(graph, region, results, operands, None, rests[1]),
-        ]
-        others = {node for node, _, fits in self._values(graph, case) if not fits}
+        parts = _Parts(region, results, operands)
+        others = {node for case in cases for node, _, fits in self._values(case) if not fits}
         with graph.inserting_before(region[-1].next):
-            number = self.mode.shape_env.create_symintnode(case.symbol, hint=None)
-            condition = graph.call_function(operator.eq, (_number(graph, number), case.size))
-            condition.meta["val"] = number == case.size
-            names = [graph.get_attr(each) for each in bodies]
-            call = graph.call_function(torch.ops.higher_order.cond, (condition, *names, tuple(operands)))
-            call.meta = {**origin(results[0]), "val": tuple(node.meta["val"] for node in results)}
+            call = self._branches(graph, parts, operands, {}, cases)
             for place, node in enumerate(results):
                 new = graph.call_function(operator.getitem, (call, place))
                 new.meta = {**node.meta, metadata.OPEN_SHAPE: node in others}
                 node.replace_all_uses_with(new, lambda user: user not in inside)
         for node in reversed(region):
             graph.erase_node(node)
-        for each, left in zip(bodies, rests, strict=True):
-            self.branch(self.program.bodies[each], left)
 
-    def _body(
-        self, graph: Graph, region: Sequence[Node], results: Sequence[Node], operands: Sequence[Node],
-        case: _Case | None, rest: Sequence[_Case],
-    ) -> str:  # fmt: skip
-        """Adds the graph of a branch to the program and returns its name; without a case, it is the captured graph."""
-        body, env, left = Graph(), dict[Node, Node](), {each.symbol for each in rest}
-        values = {} if case is None else {node: value for node, value, _ in self._values(graph, case)}
-        for node in operands:
+    def _branches(self, graph: Graph, parts: _Parts, operands: Sequence[Node], given: Case, cases: Sequence[Case]) -> Node:
+        """Adds the call of the branches for the first of some cases, whose bodies have the branches for the others."""
+        case, *rest = cases
+        ((symbol, size),) = case.items()
+        without = [each for each in rest if symbol not in each]
+        bodies = [self._body(parts, {**given, **case}, without), self._body(parts, given, rest)]
+        number = self.mode.shape_env.create_symintnode(symbol, hint=None)
+        condition = graph.call_function(operator.eq, (_number(graph, number), size))
+        condition.meta["val"] = number == size
+        names = [graph.get_attr(each) for each in bodies]
+        call = graph.call_function(torch.ops.higher_order.cond, (condition, *names, tuple(operands)))
+        call.meta = {**origin(parts.results[0]), "val": tuple(node.meta["val"] for node in parts.results)}
+        return call
+
+    def _body(self, parts: _Parts, given: Case, cases: Sequence[Case]) -> str:
+        """Adds the graph of a branch to the program and returns its name."""
+        body, env = Graph(), dict[Node, Node]()
+        for node in parts.operands:
             env[node] = body.placeholder(node.name)
-            env[node].meta = dict(node.meta)
-        for node in operands:
-            value = values.get(node, node.meta["val"])
-            if _CAPTURED in node.meta and node not in values and left.isdisjoint(_own_symbols(node)):
-                value = node.meta[_CAPTURED]
-            if value is not node.meta["val"]:
-                env[node] = _stated(body, env[node], value)
-        for node in region:
-            env[node] = body.node_copy(node, lambda each: env[each])
-            env[node].meta = {**node.meta, "val": values.get(node, node.meta.get("val"))}
-        body.output(tuple(env[node] for node in results))
-        name = f"data_size_{next(self.names)}"
+            env[node].meta = {"val": node.meta["val"]}
+        if cases:
+            call = self._branches(body, parts, [env[node] for node in parts.operands], given, cases)
+            body.output(tuple(self._item(body, call, place, node) for place, node in enumerate(parts.results)))
+        else:
+            self._copy(body, parts, env, {node: value for node, value, _ in self._values(given)})
+            body.output(tuple(env[node] for node in parts.results))
+        name = f"data_size_{len(self.program.bodies)}"
         self.program.bodies[name] = body
         return name
 
+    def _item(self, body: Graph, call: Node, place: int, node: Node) -> Node:
+        new = body.call_function(operator.getitem, (call, place))
+        new.meta = {**node.meta, metadata.OPEN_SHAPE: True}
+        return new
 
-def _own_symbols(node: Node) -> set[Any]:
-    return {symbol for size in _sizes(node) for symbol in expression(size).free_symbols}
+    def _copy(self, body: Graph, parts: _Parts, env: dict[Node, Node], values: dict[Node, Any]) -> None:
+        """Copies the calls of a region; where they raise an exception, these are the captured ones."""
+        if any(values.get(node, 0) is None for node in parts.region):
+            values = {}
+        for node in parts.operands:
+            value = values.get(node, node.meta.get(_CAPTURED, node.meta["val"]))
+            if value is not node.meta["val"]:
+                env[node] = _stated(body, env[node], value)
+        for node in [each for each in parts.region if each.users]:
+            env[node] = body.node_copy(node, env.__getitem__)
+            env[node].meta = {**node.meta, "val": values.get(node, node.meta.get("val"))}
+
+
+class _Parts(NamedTuple):
+    """The calls that become branches: in their order, those that others read, and what they read."""
+
+    region: Sequence[Node]
+    results: Sequence[Node]
+    operands: Sequence[Node]
+
+
+def _in_case(value: Any, case: Case, mode: Any) -> Any:
+    """Returns captured tensors and numbers in a case."""
+    return _mapped(value, lambda size: expression(size).xreplace({k: sympy.Integer(n) for k, n in case.items()}), mode)
+
+
+def _joint(cases: Sequence[Case]) -> Iterator[Case]:
+    """Yields the cases in which several symbols have one size, as a product of sizes needs."""
+    for size in dict.fromkeys(size for each in cases for size in each.values()):
+        joint = {symbol: size for each in cases for symbol, own in each.items() if own == size}
+        if len(joint) > 1:
+            yield joint
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)]
+
+
+def _raises(target: Any, args: Any, kwargs: Any) -> bool:
+    """Returns whether an operator raises an exception for tensors of zeros; some fake kernels check less."""
+
+    def plain(value: Any) -> Any:
+        return int(expression(value)) if expression(value).is_number else 3
+
+    def real(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return torch.zeros([plain(size) for size in value.shape], dtype=value.dtype)
+        return plain(value) if isinstance(value, torch.SymInt) else value
+
+    with unset_fake_temporarily():
+        args, kwargs = pytree.tree_map(real, (args, kwargs))
+        try:
+            target(*args, **kwargs)
+        except Exception:
+            return True
+    return False
 
 
 def _stated(body: Graph, node: Node, value: Any) -> Node:
@@ -268,7 +333,9 @@ def _closed(graph: Graph, nodes: set[Node]) -> set[Node]:
     for node in reversed(order):
         if not before.isdisjoint(node.users):
             before.add(node)
-    return {each for each in after & before if each in nodes or not (is_symbolic(each) or is_effect(each))}
+    found = {each for each in after & before if each in nodes or not (is_symbolic(each) or is_effect(each))}
+    lists = [each for each in found if not isinstance(each.meta.get("val"), torch.Tensor)]
+    return found.union(*(each.users for each in lists))
 
 
 def _shapes(value: Any) -> list[Any]:

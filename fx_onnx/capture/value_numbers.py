@@ -12,6 +12,7 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 from __future__ import annotations
 
 import enum
+import itertools
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -54,6 +55,8 @@ _MOVES = frozenset({
 
 Among them are reductions, which then reduce axes of size 1 only.
 """
+_BROADCASTS = frozenset({"copy_", "index_put_"})
+"""Operators whose last argument but one is a tensor that broadcasts to the elements that they write."""
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
 """Operators whose result does not depend on the order of two tensors."""
 _META = torch.device("meta")
@@ -173,6 +176,9 @@ class _ValueNumbers(TorchDispatchMode):
         read = tuple(map(self.read, _leaves(given)))
         if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
             read = (*sorted(read[:2], key=repr), *read[2:])
+        if schema.name in _BROADCASTS:  # Python drops the first axes of size 1 of a value that it assigns
+            number, memory, *shape = read[-2]
+            read = (*read[:-2], (number, memory, *itertools.dropwhile(lambda size: size == 1, shape)), *read[-1:])
         result = self._called(func, schema, args, kwargs, given)
         if schema.draws:
             self._draws += 1
@@ -275,14 +281,22 @@ class _IndexByTensor(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls ``index`` if that is another form of the call."""
-        given = (args[1] if isinstance(args[1], tuple) else (args[1],)) if func is torch.Tensor.__getitem__ else ()
-        if any(map(_is_place, given)) and all(_is_place(each) or each == slice(None) for each in given):
-            return aten.index.Tensor(args[0], [each if isinstance(each, torch.Tensor) else None for each in given])
-        return func(*args, **kwargs or {})
+        if func not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            return func(*args, **kwargs or {})
+        given = args[1] if isinstance(args[1], tuple) else (args[1],)
+        if not any(map(_is_place, given)) or not all(_is_place(each) or isinstance(each, _PARTS) for each in given):
+            return func(*args)
+        part = args[0][tuple(slice(None) if isinstance(each, torch.Tensor) else each for each in given)]
+        indices = [each if isinstance(each, torch.Tensor) else None for each in given if type(each) is not int]
+        return aten.index_put_(part, indices, args[2]) if args[2:] else aten.index.Tensor(part, indices)
+
+
+_PLACES = (torch.int64, torch.int32)
+_PARTS = (int, slice, type(None))
 
 
 def _is_place(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.ndim == 0 and index.dtype == torch.int64
+    return isinstance(index, torch.Tensor) and index.ndim == 0 and index.dtype in _PLACES
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
