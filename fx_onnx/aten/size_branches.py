@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -90,6 +91,10 @@ def _symbols(graph: Graph) -> dict[sympy.Symbol, None]:
     return {each: None for each in found if is_data_dependent(each)}
 
 
+def _replaced(symbols: Mapping[Any, Any], size: Any) -> Any:
+    return as_made(size).xreplace(symbols)
+
+
 def _symbols_of(size: Any) -> list[Any]:
     return sorted(expression(size).free_symbols, key=str)
 
@@ -106,10 +111,12 @@ def _separated(graph: Graph, mode: Any) -> dict[sympy.Symbol, None]:
         lost = {each for each in lost if is_data_dependent(each)}
         if lost and (is_symbolic(node) or found.keys().isdisjoint(lost)):
             with mode.shape_env.ignore_fresh_unbacked_symbols():
-                found |= {each: expression(mode.shape_env.create_unbacked_symint()) for each in lost - found.keys()}
+                found.update(
+                    {each: expression(mode.shape_env.create_unbacked_symint()) for each in lost - found.keys()}
+                )
             node.meta[_CAPTURED] = captured = node.meta["val"]
             with mode:
-                node.meta["val"] = _mapped(captured, lambda size: as_made(size).xreplace(found), mode)
+                node.meta["val"] = _mapped(captured, partial(_replaced, found), mode)
     return dict.fromkeys(found.values())
 
 
@@ -132,7 +139,9 @@ class _Brancher:
         for given in [*cases, *_joint(cases)]:
             others = {node for node, _, fits in self._values(given) if not fits}
             if len(given) > 1:
-                others -= {node for node in others if _CAPTURED in node.meta or any(node in each for each, _ in regions)}
+                others -= {
+                    node for node in others if _CAPTURED in node.meta or any(node in each for each, _ in regions)
+                }
             read = {s for n in others for each in n.all_input_nodes for size in _sizes(each) for s in _symbols_of(size)}
             region, shared = self._region(others), [{k: n} for k, n in given.items() if len(given) == 1 or k in read]
             while overlapping := next((each for each in regions if not region.isdisjoint(each[0])), None):
@@ -181,7 +190,11 @@ class _Brancher:
 
         args, kwargs = arguments(values)
         ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
-        if ranks[0] != ranks[1] and _raises(node.target, *arguments(values)) and not _raises(node.target, *arguments({})):
+        if (
+            ranks[0] != ranks[1]
+            and _raises(node.target, *arguments(values))
+            and not _raises(node.target, *arguments({}))
+        ):
             return None
         try:
             return expected if makes_symbols(node) else node.target(*args, **kwargs)
@@ -202,18 +215,20 @@ class _Brancher:
         results = [node for node in region if not inside.issuperset(node.users)]
         operands = list(dict.fromkeys(n for each in region for n in each.all_input_nodes if n not in inside))
         operands = [each for each in operands if each.op != "get_attr" or "val" in each.meta]
-        parts = _Parts(region, results, operands)
-        others = {node for case in cases for node, _, fits in self._values(case) if not fits}
+        joint = [{symbol: size for each in cases for symbol, size in each.items()}]
+        others = {node for case in [*cases, *joint] for node, _, fits in self._values(case) if not fits}
+        parts = _Parts(region, results, operands, {place for place, node in enumerate(results) if node in others})
         with graph.inserting_before(region[-1].next):
             call = self._branches(graph, parts, operands, {}, cases)
             for place, node in enumerate(results):
-                new = graph.call_function(operator.getitem, (call, place))
-                new.meta = {**node.meta, metadata.OPEN_SHAPE: node in others}
+                new = _item(graph, call, place, parts)
                 node.replace_all_uses_with(new, lambda user: user not in inside)
         for node in reversed(region):
             graph.erase_node(node)
 
-    def _branches(self, graph: Graph, parts: _Parts, operands: Sequence[Node], given: Case, cases: Sequence[Case]) -> Node:
+    def _branches(
+        self, graph: Graph, parts: _Parts, operands: Sequence[Node], given: Case, cases: Sequence[Case]
+    ) -> Node:
         """Adds the call of the branches for the first of some cases, whose bodies have the branches for the others."""
         case, *rest = cases
         ((symbol, size),) = case.items()
@@ -225,6 +240,7 @@ class _Brancher:
         names = [graph.get_attr(each) for each in bodies]
         call = graph.call_function(torch.ops.higher_order.cond, (condition, *names, tuple(operands)))
         call.meta = {**origin(parts.results[0]), "val": tuple(node.meta["val"] for node in parts.results)}
+        call.meta[metadata.OPEN_SHAPES] = parts.open_places
         return call
 
     def _body(self, parts: _Parts, given: Case, cases: Sequence[Case]) -> str:
@@ -235,18 +251,13 @@ class _Brancher:
             env[node].meta = {"val": node.meta["val"]}
         if cases:
             call = self._branches(body, parts, [env[node] for node in parts.operands], given, cases)
-            body.output(tuple(self._item(body, call, place, node) for place, node in enumerate(parts.results)))
+            body.output(tuple(_item(body, call, place, parts) for place in range(len(parts.results))))
         else:
             self._copy(body, parts, env, {node: value for node, value, _ in self._values(given)})
             body.output(tuple(env[node] for node in parts.results))
         name = f"data_size_{len(self.program.bodies)}"
         self.program.bodies[name] = body
         return name
-
-    def _item(self, body: Graph, call: Node, place: int, node: Node) -> Node:
-        new = body.call_function(operator.getitem, (call, place))
-        new.meta = {**node.meta, metadata.OPEN_SHAPE: True}
-        return new
 
     def _copy(self, body: Graph, parts: _Parts, env: dict[Node, Node], values: dict[Node, Any]) -> None:
         """Copies the calls of a region; where they raise an exception, these are the captured ones."""
@@ -262,11 +273,26 @@ class _Brancher:
 
 
 class _Parts(NamedTuple):
-    """The calls that become branches: in their order, those that others read, and what they read."""
+    """The calls that become branches.
+
+    Attributes:
+        region: the calls in their order.
+        results: those that other nodes read.
+        operands: the nodes that they read.
+        open_places: the places of the results that have another shape in a branch.
+    """
 
     region: Sequence[Node]
     results: Sequence[Node]
     operands: Sequence[Node]
+    open_places: set[int]
+
+
+def _item(graph: Graph, call: Node, place: int, parts: _Parts) -> Node:
+    """Returns the node of one result of the branches."""
+    new = graph.call_function(operator.getitem, (call, place))
+    new.meta = {**parts.results[place].meta, metadata.OPEN_SHAPES: {0} if place in parts.open_places else ()}
+    return new
 
 
 def _in_case(value: Any, case: Case, mode: Any) -> Any:
@@ -340,4 +366,6 @@ def _closed(graph: Graph, nodes: set[Node]) -> set[Node]:
 
 def _shapes(value: Any) -> list[Any]:
     leaves: Iterable[Any] = pytree.tree_leaves(value)
-    return [tuple(map(expression, each.shape)) if isinstance(each, torch.Tensor) else expression(each) for each in leaves]
+    return [
+        tuple(map(expression, each.shape)) if isinstance(each, torch.Tensor) else expression(each) for each in leaves
+    ]

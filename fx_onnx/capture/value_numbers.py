@@ -23,12 +23,11 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
-from fx_onnx.core.operators import aten
+from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Undecidable
 from fx_onnx.core.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -74,10 +73,6 @@ class Outcome(enum.Enum):
     RAISES = "the module raises an exception"
     DEPENDS = "the module decides by data where the program does not"
     UNKNOWN = "unknown"
-
-
-class _Undecidable(Exception):
-    """Raised for an operator whose results cannot be numbered."""
 
 
 class _ValueNumbers(TorchDispatchMode):
@@ -166,19 +161,14 @@ class _ValueNumbers(TorchDispatchMode):
         """Calls the operator and numbers its results."""
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
-            raise _Undecidable(str(func))
+            raise Undecidable(str(func))
         schema = _schema(func)
         if self._on_meta:
             if schema.needs_values:
-                raise _Undecidable(str(func))
+                raise Undecidable(str(func))
             args, kwargs = self._moved(schema, args, kwargs)
         given = _arguments(schema, args, kwargs)
-        read = tuple(map(self.read, _leaves(given)))
-        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
-            read = (*sorted(read[:2], key=repr), *read[2:])
-        if schema.name in _BROADCASTS:  # Python drops the first axes of size 1 of a value that it assigns
-            number, memory, *shape = read[-2]
-            read = (*read[:-2], (number, memory, *itertools.dropwhile(lambda size: size == 1, shape)), *read[-1:])
+        read = self._read_all(schema, given)
         result = self._called(func, schema, args, kwargs, given)
         if schema.draws:
             self._draws += 1
@@ -191,15 +181,23 @@ class _ValueNumbers(TorchDispatchMode):
         if not schema.is_mutable:
             first = given[0] if given and isinstance(given[0], torch.Tensor) else None
             for place, each in enumerate(_leaves([result])):
-                number = self.number(key, place)
-                self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
-            if self._chosen is not None:
-                result = pytree.tree_map(self._with_sizes, result)
+                self._define_symbols(self.number(key, place), each.shape if isinstance(each, torch.Tensor) else [each])
+            result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
             for place, each in enumerate(_leaves([result])):
                 number = self.number(key, place)
                 if isinstance(each, torch.Tensor) and each is not first:
                     self._define_result(schema, each, first, number)
         return result
+
+    def _read_all(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
+        """Returns what identifies the arguments of a call, in the same order for the same result."""
+        read: tuple[Any, ...] = tuple(map(self.read, _leaves(given)))
+        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
+            return (*sorted(read[:2], key=repr), *read[2:])
+        if schema.name in _BROADCASTS:  # Python drops the first axes of size 1 of a value that it assigns
+            *before, (number, memory, *shape), last = read
+            return (*before, (number, memory, *itertools.dropwhile(lambda size: size == 1, shape)), last)
+        return read
 
     def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
@@ -259,53 +257,10 @@ def _layout(value: Any) -> Hashable:
     return (value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
 
 
-class _OnMeta(TorchFunctionMode):
-    """Tells the device of the example while the tensors are on the meta device, where autocast does not act."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self._device = device.type
-        kinds: dict[str, Any] = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
-        self._answers: dict[Any, Any] = {kinds[kind].__get__: device.type == kind for kind in kinds}
-        self._answers[torch.Tensor.device.__get__] = device
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answers a question for the device; calls every other function."""
-        if torch.is_autocast_enabled(self._device):
-            raise _Undecidable("autocast")
-        return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
-
-
-class _IndexByTensor(TorchFunctionMode):
-    """Selects a row by a 0-d tensor with ``index``, as for an index with an axis; Python reads its number."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls ``index`` if that is another form of the call."""
-        if func not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
-            return func(*args, **kwargs or {})
-        given = args[1] if isinstance(args[1], tuple) else (args[1],)
-        if not any(map(_is_place, given)) or not all(_is_place(each) or isinstance(each, _PARTS) for each in given):
-            return func(*args)
-        part = args[0][tuple(slice(None) if isinstance(each, torch.Tensor) else each for each in given)]
-        indices = [each if isinstance(each, torch.Tensor) else None for each in given if type(each) is not int]
-        return aten.index_put_(part, indices, args[2]) if args[2:] else aten.index.Tensor(part, indices)
-
-
-_PLACES = (torch.int64, torch.int32)
-_PARTS = (int, slice, type(None))
-
-
-def _is_place(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.ndim == 0 and index.dtype in _PLACES
-
-
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
     """Yields the values, and those in lists among them."""
     for each in values:
-        if isinstance(each, _LISTS):
-            yield from _leaves(each)
-        else:
-            yield each
+        yield from _leaves(each) if isinstance(each, _LISTS) else (each,)
 
 
 class _Schema(NamedTuple):
@@ -394,12 +349,11 @@ class FakeRuns:
         """
         self.others, self._chosen = [], chosen
         try:
-            found = self.compare(given)
-            if found is not Outcome.DIFFERENT:
-                return found
-            self.others = []
-            with _IndexByTensor():
-                return self.compare(given)
+            if (found := self.compare(given)) is Outcome.DIFFERENT:
+                self.others = []
+                with IndexByTensor():
+                    found = self.compare(given)
+            return found
         finally:
             self._chosen = None
 
@@ -420,7 +374,7 @@ class FakeRuns:
             return Outcome.UNKNOWN
         try:
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
@@ -430,7 +384,7 @@ class FakeRuns:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         try:
             return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
@@ -451,7 +405,7 @@ class FakeRuns:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
-            with _OnMeta(self._device) if on_meta and self._device else nullcontext():
+            with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]

@@ -250,7 +250,9 @@ class Walker:
         for index, (value, fake) in enumerate(zip(results, metas, strict=False)):
             if not isinstance(value, Value):
                 continue
-            if isinstance(fake, torch.Tensor):
+            if index in node.meta.get(metadata.OPEN_SHAPES, ()):
+                value.type = ir.TensorType(_dtype_of_result(value, fake))
+            elif isinstance(fake, torch.Tensor):
                 self._stamp_tensor(node, value, fake)
             elif isinstance(fake, symbolic_sizes.SymbolicNumber):
                 self._stamp_number(value, fake)
@@ -270,10 +272,8 @@ class Walker:
         dtype, producer = _dtype_of_result(value, fake), value.producer()
         if producer is None or not producer.domain:  # an operator of another domain may have any dtype
             self._known(dtype, node.name)
-        value.type = ir.TensorType(dtype)
-        if node.meta.get(metadata.OPEN_SHAPE):  # the branches return tensors of two shapes
-            return
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
+        value.type = ir.TensorType(dtype)
         sizes = known_sizes(self.op.with_sizes(value, fake.shape)) or ()
         if value.shape is None:
             value.shape = ir.Shape(map(self.op.symbols.dim, sizes))

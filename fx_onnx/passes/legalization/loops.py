@@ -100,6 +100,19 @@ def loop_with_state(f: NodeBuilder, node: ir.Node, count: Value | None, conditio
     return f.emit("Loop", [count, condition, zero], {"body": body}, outputs=len(node.outputs) + 1)[1:]
 
 
+@legalizes("If(condition)", until=10)
+def if_of_equal_shapes(node: ir.Node) -> Result:
+    """Refuses an If whose branches return tensors of different shapes, which opset 11 is the first to allow."""
+    branches = (node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch"))
+    for first, second in zip(*branches, strict=True):
+        sizes = dims(first), dims(second)
+        if None in sizes or len(sizes[0]) != len(sizes[1]):
+            return "its branches return tensors of different ranks"
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(*sizes, strict=True)):
+            return "its branches return tensors of different shapes"
+    return None
+
+
 @legalizes("Scan(*values)", until=8)
 def scan_of_batch(f: NodeBuilder, node: ir.Node, values: Sequence[Value]) -> Result:
     """Scan(states, sequences) → Scan(, states, sequences) with a first axis of size 1, which is squeezed again.
