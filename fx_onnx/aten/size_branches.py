@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import sympy
@@ -136,14 +136,15 @@ class _Brancher:
         """Puts calls into branches; those that depend on several cases into branches for all of these."""
         graph = self.program.graph
         regions: list[tuple[set[Node], list[Case]]] = []
+        known: set[Node] = set()
         for given in [*cases, *_joint(cases)]:
-            others = {node for node, _, fits in self._values(given) if not fits}
+            others, shared = self._others(given), [{symbol: size} for symbol, size in given.items()]
             if len(given) > 1:
-                others -= {
-                    node for node in others if _CAPTURED in node.meta or any(node in each for each, _ in regions)
-                }
-            read = {s for n in others for each in n.all_input_nodes for size in _sizes(each) for s in _symbols_of(size)}
-            region, shared = self._region(others), [{k: n} for k, n in given.items() if len(given) == 1 or k in read]
+                others = {node for node in others - known if _CAPTURED not in node.meta}
+                read = {each for node in _before(graph, others) for size in _sizes(node) for each in _symbols_of(size)}
+                shared = [each for each in shared if not read.isdisjoint(each)]
+            known |= others
+            region = self._region(others)
             while overlapping := next((each for each in regions if not region.isdisjoint(each[0])), None):
                 regions.remove(overlapping)
                 region = _closed(graph, region | overlapping[0])
@@ -159,6 +160,10 @@ class _Brancher:
                     id=MessageId.BRANCH_ON_DATA,
                 )
             self._replace(nodes, shared)
+
+    def _others(self, case: Case) -> set[Node]:
+        """Returns the calls that compute another shape in a case."""
+        return {node for node, _, fits in self._values(case) if not fits}
 
     def _values(self, case: Case) -> Iterator[tuple[Node, Any, bool]]:
         """Yields each node with another value in a case, the value, and whether it is as captured for this size.
@@ -215,8 +220,7 @@ class _Brancher:
         results = [node for node in region if not inside.issuperset(node.users)]
         operands = list(dict.fromkeys(n for each in region for n in each.all_input_nodes if n not in inside))
         operands = [each for each in operands if each.op != "get_attr" or "val" in each.meta]
-        joint = [{symbol: size for each in cases for symbol, size in each.items()}]
-        others = {node for case in [*cases, *joint] for node, _, fits in self._values(case) if not fits}
+        others = set[Node]().union(*map(self._others, [*cases, *_joint(cases)]))
         parts = _Parts(region, results, operands, {place for place, node in enumerate(results) if node in others})
         with graph.inserting_before(region[-1].next):
             call = self._branches(graph, parts, operands, {}, cases)
@@ -302,10 +306,11 @@ def _in_case(value: Any, case: Case, mode: Any) -> Any:
 
 def _joint(cases: Sequence[Case]) -> Iterator[Case]:
     """Yields the cases in which several symbols have one size, as a product of sizes needs."""
-    for size in dict.fromkeys(size for each in cases for size in each.values()):
-        joint = {symbol: size for each in cases for symbol, own in each.items() if own == size}
-        if len(joint) > 1:
-            yield joint
+    symbols = list(dict.fromkeys(symbol for each in cases for symbol in each))
+    for count in range(2, len(symbols) + 1) if len(symbols) <= _MANY else [len(symbols)]:
+        for chosen in combinations(symbols, count):
+            sizes = [[size for each in cases for own, size in each.items() if own is symbol] for symbol in chosen]
+            yield from (dict(zip(chosen, each, strict=True)) for each in product(*sizes))
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
@@ -349,17 +354,24 @@ def _number(graph: Graph, value: Any) -> Node:
     return new
 
 
+def _before(graph: Graph, nodes: set[Node]) -> set[Node]:
+    """Returns all that nodes read, directly or not."""
+    found = set(nodes)
+    for node in reversed(graph.nodes):
+        if not found.isdisjoint(node.users):
+            found.add(node)
+    return found
+
+
 def _closed(graph: Graph, nodes: set[Node]) -> set[Node]:
     """Returns nodes of a graph and all nodes on a path between two of them."""
-    order = list(graph.nodes)
-    after, before = set(nodes), set(nodes)
-    for node in order:
+    after = set(nodes)
+    for node in graph.nodes:
         if not after.isdisjoint(node.all_input_nodes) and node.op == "call_function":
             after.add(node)
-    for node in reversed(order):
-        if not before.isdisjoint(node.users):
-            before.add(node)
-    found = {each for each in after & before if each in nodes or not (is_symbolic(each) or is_effect(each))}
+    found = {
+        each for each in after & _before(graph, nodes) if each in nodes or not (is_symbolic(each) or is_effect(each))
+    }
     lists = [each for each in found if not isinstance(each.meta.get("val"), torch.Tensor)]
     return found.union(*(each.users for each in lists))
 

@@ -25,11 +25,12 @@ class GraphInterpreter(torch.fx.Interpreter):
     def __init__(self, module: torch.fx.GraphModule, is_empty: bool, others: list[torch.fx.Node] | None = None) -> None:
         """Takes the graph, whether an input is empty, and what receives the nodes with another shape.
 
-        With ``others``, the graph runs as in eager mode, without its assertions.
+        With ``others``, the graph runs as in eager mode, without its assertions. ``sizes`` receives the size of each
+        symbol that is a dim of an input, or depends on data.
         """
         super().__init__(module)
         self._is_empty, self._others = is_empty, others
-        self._sizes: dict[Any, Any] = {}  # the size of each symbol that is a dim of an input, or depends on data
+        self.sizes: dict[Any, Any] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node; an item of a list that nothing uses may not exist."""
@@ -40,7 +41,7 @@ class GraphInterpreter(torch.fx.Interpreter):
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
         if n.op == "placeholder" and isinstance(captured, torch.Tensor):
-            self._sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
+            self.sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
         elif n.target is aten.split.Tensor and len(captured) != len(result):
             return self._pieces(result, captured)
         elif self._others is not None:
@@ -57,20 +58,20 @@ class GraphInterpreter(torch.fx.Interpreter):
             pairs = zip(known.shape, value.shape, strict=False) if isinstance(known, torch.Tensor) else [(known, value)]
             for symbolic, size in pairs:
                 if isinstance(symbolic, torch.SymInt) and isinstance(expression(symbolic), sympy.Symbol):
-                    self._sizes.setdefault(expression(symbolic), size)
+                    self.sizes.setdefault(expression(symbolic), size)
 
     def _has_shape(self, result: Any, captured: Any) -> bool:
         """Returns whether the tensors of a result have the captured shapes."""
         for value, known in zip(*map(_tensors_and_numbers, (result, captured)), strict=False):
             if isinstance(known, torch.Tensor):
-                shape = [expression(size).xreplace(self._sizes) for size in known.shape]
+                shape = [expression(size).xreplace(self.sizes) for size in known.shape]
                 if len(shape) != value.ndim or any(a != b for a, b in zip(shape, value.shape, strict=True)):
                     return False
         return True
 
     def _pieces(self, pieces: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
         """Returns the tensors that the program cuts another one into; None for a wrong one, which no operator takes."""
-        shapes = [[int(expression(size).xreplace(self._sizes)) for size in each.shape] for each in captured]
+        shapes = [[int(expression(size).xreplace(self.sizes)) for size in each.shape] for each in captured]
         if any(size < 0 for shape in shapes for size in shape):
             raise ValueError("a piece has a negative size")
         own = [*pieces, *[None] * len(shapes)]

@@ -324,6 +324,7 @@ class FakeRuns:
         self._model, self._program = model, program
         self._chosen: Callable[[int], int] | None = None
         self.others: list[torch.fx.Node] = []
+        self.sizes: dict[Any, Any] = {}
         self._numbers = {on_meta: _ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -344,8 +345,8 @@ class FakeRuns:
     def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
         """Compares the results of both where the sizes that depend on data are chosen, each by its order.
 
-        The program runs as in eager mode, and ``others`` receives the nodes with another shape than the captured one.
-        The program of no module is what it computes there.
+        The program runs as in eager mode; ``others`` receives the nodes with another shape than the captured one, and
+        ``sizes`` the size of each symbol. The program of no module is what it computes there.
         """
         self.others, self._chosen = [], chosen
         try:
@@ -468,7 +469,9 @@ class FakeRuns:
             for node, spec in self._inputs
         ]  # fmt: skip
         others = self.others if self._chosen is not None else None
-        return GraphInterpreter(self._program.graph_module, _are_empty(values), others).run(*values)
+        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
+        self.sizes = interpreter.sizes
+        return interpreter.run(*values)
 
 
 def _are_empty(values: Iterable[Any]) -> bool:
