@@ -229,6 +229,8 @@ class _Brancher:
                 node.replace_all_uses_with(new, lambda user: user not in inside)
         for node in reversed(region):
             graph.erase_node(node)
+        if len(results) == 1:
+            call.name = results[0].name  # which may be the name of an output
 
     def _branches(
         self, graph: Graph, parts: _Parts, operands: Sequence[Node], given: Case, cases: Sequence[Case]

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.core.guard_private import as_made
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import expression
 
@@ -57,8 +58,8 @@ class GraphInterpreter(torch.fx.Interpreter):
         for value, known in zip(*map(_tensors_and_numbers, (result, captured)), strict=False):
             pairs = zip(known.shape, value.shape, strict=False) if isinstance(known, torch.Tensor) else [(known, value)]
             for symbolic, size in pairs:
-                if isinstance(symbolic, torch.SymInt) and isinstance(expression(symbolic), sympy.Symbol):
-                    self.sizes.setdefault(expression(symbolic), size)
+                if isinstance(symbolic, torch.SymInt) and isinstance(as_made(symbolic), sympy.Symbol):
+                    self.sizes.setdefault(as_made(symbolic), size)
 
     def _has_shape(self, result: Any, captured: Any) -> bool:
         """Returns whether the tensors of a result have the captured shapes."""
