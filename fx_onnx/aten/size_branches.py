@@ -138,7 +138,8 @@ class _Brancher:
         regions: list[tuple[set[Node], list[Case]]] = []
         known: set[Node] = set()
         for given in [*cases, *_joint(cases)]:
-            others, shared = self._others(given), [{symbol: size} for symbol, size in given.items()]
+            others = self._others(given)
+            shared: list[Case] = [{symbol: size} for symbol, size in given.items()]
             if len(given) > 1:
                 others = {node for node in others - known if _CAPTURED not in node.meta}
                 read = {each for node in _before(graph, others) for size in _sizes(node) for each in _symbols_of(size)}
@@ -191,7 +192,7 @@ class _Brancher:
 
         def arguments(known: dict[Node, Any]) -> tuple[Any, Any]:
             given = (node.args, dict(node.kwargs))
-            return map_aggregate(given, lambda a: known.get(a, meta_value(a)) if isinstance(a, Node) else a)  # type: ignore[return-value]
+            return map_aggregate(given, lambda a: known.get(a, meta_value(a)) if isinstance(a, Node) else a)
 
         args, kwargs = arguments(values)
         ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
@@ -202,7 +203,7 @@ class _Brancher:
         ):
             return None
         try:
-            return expected if makes_symbols(node) else node.target(*args, **kwargs)
+            return expected if makes_symbols(node) else target(*args, **kwargs)
         except Exception:  # an operator refuses the shapes, for example
             return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.export import ExportedProgram
@@ -58,13 +59,14 @@ def data_sizes(facts: SizeFacts, program: ExportedProgram, runs: FakeRuns) -> Da
             branches.update({int(n): None for each, n in sizes if is_data_dependent(each)})
         return found
 
-    usual = next((n for n in _USUAL if outcome(lambda _, n=n: n) is Outcome.EQUAL and not runs.others), None)
-    for size in small if usual is not None else ():
+    usual = next((n for n in _USUAL if outcome(_Size(n)) is Outcome.EQUAL and not runs.others), None)
+    if usual is None:
+        findings.update({_sentence(node, 1): None for node in _assuming(program)})
+        return DataSizes(tuple(branches), tuple(findings))
+    for size in small:
         for chosen in _choices(size, usual, runs.made):
             if outcome(chosen) not in (Outcome.EQUAL, Outcome.RAISES):
                 findings.update({_sentence(node, size): None for node in runs.others[:1]})
-    if usual is None:
-        findings.update({_sentence(node, 1): None for node in _assuming(program)})
     return DataSizes(tuple(branches), tuple(findings))
 
 
@@ -78,11 +80,23 @@ def _small_sizes(program: ExportedProgram) -> dict[int, None]:
     return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
 
 
-def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]]:
-    """Yields choices of sizes by their order: all are small, and each alone is."""
-    yield lambda _: size
-    for small in range(count if 1 < count < _MANY else 0):
-        yield lambda order, small=small: size if order == small else usual
+class _Size(NamedTuple):
+    """Chooses a size for each number that depends on data, or for the one at a place and another one for the rest."""
+
+    size: int
+    place: int | None = None
+    usual: int = 0
+
+    def __call__(self, order: int) -> int:
+        """Returns the size of the number that is made at a place in the order."""
+        return self.size if self.place in (None, order) else self.usual
+
+
+def _choices(size: int, usual: int, count: int) -> Iterator[_Size]:
+    """Yields choices of sizes: all are small, and each alone is."""
+    yield _Size(size)
+    if 1 < count < _MANY:
+        yield from (_Size(size, place, usual) for place in range(count))
 
 
 def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import torch
@@ -9,10 +10,20 @@ from torch.overrides import TorchFunctionMode
 
 from fx_onnx.core.operators import aten
 
-__all__ = ["IndexByTensor", "OnMeta", "Undecidable"]
+__all__ = ["IndexByTensor", "OnMeta", "Outcome", "Undecidable"]
 
 _PLACES = (torch.int64, torch.int32)
 _PARTS = (int, slice, type(None))
+
+
+class Outcome(enum.Enum):
+    """How a module and a captured program compare for given sizes."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    RAISES = "the module raises an exception"
+    DEPENDS = "the module decides by data where the program does not"
+    UNKNOWN = "unknown"
 
 
 class Undecidable(Exception):

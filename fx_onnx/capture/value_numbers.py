@@ -11,7 +11,6 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
-import enum
 import itertools
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
-from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Undecidable
+from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.core.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -63,16 +62,6 @@ _NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 _LISTS: tuple[type[Any], ...] = (list, tuple, type({}.values()))
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
-
-
-class Outcome(enum.Enum):
-    """How a module and a captured program compare for given sizes."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    RAISES = "the module raises an exception"
-    DEPENDS = "the module decides by data where the program does not"
-    UNKNOWN = "unknown"
 
 
 class _ValueNumbers(TorchDispatchMode):

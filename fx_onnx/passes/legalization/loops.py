@@ -105,10 +105,10 @@ def if_of_equal_shapes(node: ir.Node) -> Result:
     """Refuses an If whose branches return tensors of different shapes, which opset 11 is the first to allow."""
     branches = (node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch"))
     for first, second in zip(*branches, strict=True):
-        sizes = dims(first), dims(second)
-        if None in sizes or len(sizes[0]) != len(sizes[1]):
+        a, b = dims(first), dims(second)
+        if a is None or b is None or len(a) != len(b):
             return "its branches return tensors of different ranks"
-        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(*sizes, strict=True)):
+        if any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a, b, strict=True)):
             return "its branches return tensors of different shapes"
     return None
 
