@@ -196,11 +196,7 @@ class _Brancher:
 
         args, kwargs = arguments(values)
         ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
-        if (
-            ranks[0] != ranks[1]
-            and _raises(node.target, *arguments(values))
-            and not _raises(node.target, *arguments({}))
-        ):
+        if ranks[0] != ranks[1] and _raises(target, *arguments(values)) and not _raises(target, *arguments({})):
             return None
         try:
             return expected if makes_symbols(node) else target(*args, **kwargs)

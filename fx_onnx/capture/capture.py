@@ -158,8 +158,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     for id, found in texts.items():
         for text in found:
             warn(text, id)
-    dims = dim_table(facts, names, specialized, result.relations)
-    branches = result.data_sizes.branches
+    dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
     return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims, branches)
 
 

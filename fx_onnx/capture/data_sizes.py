@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch.export import ExportedProgram
@@ -80,7 +79,8 @@ def _small_sizes(program: ExportedProgram) -> dict[int, None]:
     return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
 
 
-class _Size(NamedTuple):
+@dataclass(frozen=True)
+class _Size:
     """Chooses a size for each number that depends on data, or for the one at a place and another one for the rest."""
 
     size: int
