@@ -194,6 +194,7 @@ class _Brancher:
             given = (node.args, dict(node.kwargs))
             return map_aggregate(given, lambda a: known.get(a, meta_value(a)) if isinstance(a, Node) else a)
 
+        target: Any = node.target
         args, kwargs = arguments(values)
         ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
         if ranks[0] != ranks[1] and _raises(target, *arguments(values)) and not _raises(target, *arguments({})):
