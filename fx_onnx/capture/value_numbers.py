@@ -11,7 +11,7 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
-import enum
+import itertools
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -22,11 +22,11 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
@@ -55,6 +55,8 @@ _MOVES = frozenset({
 
 Among them are reductions, which then reduce axes of size 1 only.
 """
+_BROADCASTS = frozenset({"copy_", "index_put_"})
+"""Operators whose last argument but one is a tensor that broadcasts to the elements that they write."""
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
 """Operators whose result does not depend on the order of two tensors."""
 _META = torch.device("meta")
@@ -62,20 +64,6 @@ _NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 _LISTS: tuple[type[Any], ...] = (list, tuple, type({}.values()))
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
-
-
-class Outcome(enum.Enum):
-    """How a module and a captured program compare for given sizes."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    RAISES = "the module raises an exception"
-    DEPENDS = "the module decides by data where the program does not"
-    UNKNOWN = "unknown"
-
-
-class _Undecidable(Exception):
-    """Raised for an operator whose results cannot be numbered."""
 
 
 class _ValueNumbers(TorchDispatchMode):
@@ -97,10 +85,12 @@ class _ValueNumbers(TorchDispatchMode):
         self.versions: dict[int, int] = {}
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = 0
+        self._chosen: Callable[[int], int] | None = None
+        self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
-    def begin(self) -> None:
-        """Forgets what the run before wrote, and its random numbers."""
-        self.versions, self._draws = {}, 0
+    def begin(self, chosen: Callable[[int], int] | None = None) -> None:
+        """Forgets what the run before wrote, and its random numbers; takes the sizes that depend on data, by order."""
+        self.versions, self._draws, self._chosen = {}, 0, chosen
 
     def number(self, *expression: Hashable) -> int:
         """Returns the number of an expression."""
@@ -133,6 +123,16 @@ class _ValueNumbers(TorchDispatchMode):
                 if symbol not in self._symbols:
                     self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
 
+    def _with_sizes(self, value: Any) -> Any:
+        """Returns a result with the chosen sizes in place of the symbols that its operator makes."""
+        if isinstance(value, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in value.shape):
+            return value.new_empty([self._with_sizes(size) for size in value.shape])
+        if not isinstance(value, torch.SymInt) or self._chosen is None:
+            return value
+        names = symbolic_expression(value).xreplace(self._symbols)
+        orders = {each: self.made.setdefault(str(each), len(self.made)) for each in names.free_symbols}
+        return int(names.xreplace({each: self._chosen(order) for each, order in orders.items()}))
+
     def result(self, value: Any) -> Hashable:
         """Returns what identifies a result: a tensor without elements has only a type and a shape."""
         is_empty = isinstance(value, torch.Tensor) and 0 in [size for size in value.shape if isinstance(size, int)]
@@ -152,16 +152,14 @@ class _ValueNumbers(TorchDispatchMode):
         """Calls the operator and numbers its results."""
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
-            raise _Undecidable(str(func))
+            raise Undecidable(str(func))
         schema = _schema(func)
         if self._on_meta:
             if schema.needs_values:
-                raise _Undecidable(str(func))
+                raise Undecidable(str(func))
             args, kwargs = self._moved(schema, args, kwargs)
         given = _arguments(schema, args, kwargs)
-        read = tuple(map(self.read, _leaves(given)))
-        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
-            read = (*sorted(read[:2], key=repr), *read[2:])
+        read = self._read_all(schema, given)
         result = self._called(func, schema, args, kwargs, given)
         if schema.draws:
             self._draws += 1
@@ -174,11 +172,23 @@ class _ValueNumbers(TorchDispatchMode):
         if not schema.is_mutable:
             first = given[0] if given and isinstance(given[0], torch.Tensor) else None
             for place, each in enumerate(_leaves([result])):
+                self._define_symbols(self.number(key, place), each.shape if isinstance(each, torch.Tensor) else [each])
+            result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
+            for place, each in enumerate(_leaves([result])):
                 number = self.number(key, place)
-                self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
                 if isinstance(each, torch.Tensor) and each is not first:
                     self._define_result(schema, each, first, number)
         return result
+
+    def _read_all(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
+        """Returns what identifies the arguments of a call, in the same order for the same result."""
+        read: tuple[Any, ...] = tuple(map(self.read, _leaves(given)))
+        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
+            return (*sorted(read[:2], key=repr), *read[2:])
+        if schema.name in _BROADCASTS:  # Python drops the first axes of size 1 of a value that it assigns
+            *before, (number, memory, *shape), last = read
+            return (*before, (number, memory, *itertools.dropwhile(lambda size: size == 1, shape)), last)
+        return read
 
     def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
@@ -238,30 +248,10 @@ def _layout(value: Any) -> Hashable:
     return (value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
 
 
-class _OnMeta(TorchFunctionMode):
-    """Tells the device of the example while the tensors are on the meta device, where autocast does not act."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self._device = device.type
-        kinds: dict[str, Any] = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
-        self._answers: dict[Any, Any] = {kinds[kind].__get__: device.type == kind for kind in kinds}
-        self._answers[torch.Tensor.device.__get__] = device
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answers a question for the device; calls every other function."""
-        if torch.is_autocast_enabled(self._device):
-            raise _Undecidable("autocast")
-        return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
-
-
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
     """Yields the values, and those in lists among them."""
     for each in values:
-        if isinstance(each, _LISTS):
-            yield from _leaves(each)
-        else:
-            yield each
+        yield from _leaves(each) if isinstance(each, _LISTS) else (each,)
 
 
 class _Schema(NamedTuple):
@@ -323,6 +313,9 @@ class FakeRuns:
     def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
         """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
         self._model, self._program = model, program
+        self._chosen: Callable[[int], int] | None = None
+        self.others: list[torch.fx.Node] = []
+        self.sizes: dict[Any, Any] = {}
         self._numbers = {on_meta: _ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -340,6 +333,27 @@ class FakeRuns:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         }
 
+    def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
+        """Compares the results of both where the sizes that depend on data are chosen, each by its order.
+
+        The program runs as in eager mode; ``others`` receives the nodes with another shape than the captured one, and
+        ``sizes`` the size of each symbol. The program of no module is what it computes there.
+        """
+        self.others, self._chosen = [], chosen
+        try:
+            if (found := self.compare(given)) is Outcome.DIFFERENT:
+                self.others = []
+                with IndexByTensor():
+                    found = self.compare(given)
+            return found
+        finally:
+            self._chosen = None
+
+    @property
+    def made(self) -> int:
+        """The number of sizes that depended on data so far."""
+        return len(self._numbers[False].made)
+
     def compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool = False) -> Outcome:
         """Compares the results of both.
 
@@ -352,17 +366,17 @@ class FakeRuns:
             return Outcome.UNKNOWN
         try:
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:
-            return Outcome.UNKNOWN
+            return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         try:
             return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
@@ -370,7 +384,7 @@ class FakeRuns:
     def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
         """Returns what identifies the results and the buffers after a run."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin()
+        numbers.begin(self._chosen)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:
@@ -383,7 +397,7 @@ class FakeRuns:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
-            with _OnMeta(self._device) if on_meta and self._device else nullcontext():
+            with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
@@ -444,7 +458,10 @@ class FakeRuns:
             else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
             for node, spec in self._inputs
         ]  # fmt: skip
-        return GraphInterpreter(self._program.graph_module, _are_empty(values)).run(*values)
+        others = self.others if self._chosen is not None else None
+        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
+        self.sizes = interpreter.sizes
+        return interpreter.run(*values)
 
 
 def _are_empty(values: Iterable[Any]) -> bool:
