@@ -35,7 +35,10 @@ def loop_with_state(f: NodeBuilder, node: ir.Node, count: Value | None, conditio
 
 @legalizes("If(condition)", until=10)
 def if_of_equal_shapes(node: ir.Node) -> Result:
-    """Refuses an If whose branches return tensors of different shapes, which opset 11 is the first to allow."""
+    """If(condition) → If(condition), which is refused if its branches return tensors of different shapes.
+
+    Legal where the shapes are equal. Opset 11 is the first to allow others.
+    """
     branches = (node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch"))
     for first, second in zip(*branches, strict=True):
         a, b = dims(first), dims(second)
