@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
     from fx_onnx.compat import symbolic_helper as symbolic_helper
-    from fx_onnx.compat import torch_errors as errors
+    from fx_onnx.compat import torch_errors
     from fx_onnx.compat import utils as utils
     from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
     from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fx_onnx.verification.verify import verify
 
     __version__: str
+    errors = torch_errors
 
 __all__ = [
     "ArgumentError",
