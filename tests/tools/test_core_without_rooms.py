@@ -11,10 +11,12 @@ from tools import core_without_rooms
 from tools.core_without_rooms import copy_without, main
 
 TEST = """
+import fx_onnx
 from fx_onnx.extension_points.rooms import is_installed
 
 def test_report(): assert is_installed("report")
 def test_cli(): assert is_installed("cli")
+def test_layout(): fx_onnx.Layout
 """
 
 
@@ -38,11 +40,11 @@ def test_a_failure_is_reported_and_a_room_runs_once(
     options = [str(tmp_path / "test_rooms.py"), "--folder", str(tmp_path / "results"), "--workers", "0", "--rooms"]
     assert main([*options, "report", "libraries"]) == 1
     printed = capfd.readouterr().out
-    assert "without report: 1 passed, 0 skipped, 1 failed\n    " in printed
+    assert "without report: 2 passed, 0 skipped, 0 refused, 1 failed\n    " in printed
     assert "::test_report\n" in printed
-    assert "without libraries: 2 passed, 0 skipped, 0 failed\n" in printed
+    assert "without libraries: 3 passed, 0 skipped, 0 refused, 0 failed\n" in printed
     monkeypatch.setattr(core_without_rooms, "run", None)  # nothing runs again
     assert main([*options, "libraries"]) == 0
     monkeypatch.undo()
     assert main([*options, "all"]) == 1
-    assert "without all: 0 passed, 0 skipped, 2 failed" in capfd.readouterr().out
+    assert "without all: 0 passed, 0 skipped, 1 refused, 2 failed" in capfd.readouterr().out
