@@ -1,10 +1,11 @@
 # make demo: export a network and verify it.
 # make check: lint, types, the architecture and the tests of the files that changed, in under a minute. It ends with
 # the number of statements of each folder.
+# make test-core: the tests of the core's folders, those without rooms, in about five minutes.
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
-# make nightly: damaged files, random networks and equal bytes, for hours.
+# make nightly: damaged files, random networks, equal bytes, and the tests of the core without each room, for hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -16,15 +17,20 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The branch with which make check compares.
 BASE ?= main
 
-.PHONY: demo check test lint types pytest docs dist nightly fuzz benchmark clean
+# The tests that read the source of the whole package.
+SOURCE_TESTS := tests/test_architecture.py tests/test_style.py tests/test_signatures.py
+
+.PHONY: demo check test test-core lint types pytest docs dist nightly fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
 
 check: lint types
-	$(BIN)/pytest -n 2 tests/test_architecture.py tests/test_style.py tests/test_signatures.py \
-		$$($(BIN)/python tools/changed_tests.py $(BASE))
+	$(BIN)/pytest -n 2 $(SOURCE_TESTS) $$($(BIN)/python tools/changed_tests.py $(BASE))
 	$(BIN)/python -m tools.size
+
+test-core: $(INSTALLED)
+	$(BIN)/pytest -n 2 $(SOURCE_TESTS) $$($(BIN)/python -m tools.core_tests)
 
 test: lint types pytest
 
@@ -68,6 +74,7 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m tools.mutations --count 25000
 	$(BIN)/python -m tests.fuzz --count 10000
 	$(BIN)/python -m benchmarks.equal_bytes
+	$(BIN)/python -m tools.core_without_rooms
 
 N ?= 1000
 fuzz: $(INSTALLED)

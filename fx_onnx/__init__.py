@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.errors import (
@@ -27,14 +28,19 @@ from fx_onnx.messages.errors import (
 
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver
+    from torch.onnx import ops as ops
 
     from fx_onnx import verification as verification
     from fx_onnx.applications.export_pretrained import export_pretrained
+    from fx_onnx.applications.layouts import Layout
+    from fx_onnx.applications.tasks import Task
     from fx_onnx.applications.text_generation import text_generation_arguments
+    from fx_onnx.backends.kernel_support import Support
     from fx_onnx.capture.export_flag import is_in_onnx_export
     from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
     from fx_onnx.compat import symbolic_helper as symbolic_helper
+    from fx_onnx.compat import torch_errors
     from fx_onnx.compat import utils as utils
     from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
     from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
@@ -51,21 +57,28 @@ if TYPE_CHECKING:
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
+    from fx_onnx.targets.target import Lack, Target
     from fx_onnx.verification.tensor_comparison import Difference
     from fx_onnx.verification.verification_result import Verification
     from fx_onnx.verification.verify import verify
 
     __version__: str
+    errors = torch_errors
 
 __all__ = [
     "ArgumentError",
     "CaptureError",
     "CheckerError",
     "Difference",
+    "Lack",
+    "Layout",
     "MutationError",
     "ONNXProgram",
     "OnnxExporterError",
     "OnnxExporterWarning",
+    "Support",
+    "Target",
+    "Task",
     "TranslationError",
     "UnsupportedOperatorError",
     "Verification",
@@ -88,25 +101,32 @@ if not (Path(__file__).parent / "decompositions").is_dir():
 _NAMES = TABLE["fx_onnx"]
 """The names that are imported on first use, and where they are defined."""
 
-_MODULES = ("symbolic_helper", "utils")
-"""The modules of torch.onnx's older interface, which are in fx_onnx/compat/."""
+_MODULES, _MOVED = TABLE["modules"], TABLE["moved modules"]
 
 
-def _module_on_first_use(name: str) -> ModuleType:
+def _module_on_first_use(group: str, name: str) -> ModuleType:
     """Returns a module that takes its attributes from the one in the table, which the first attribute imports."""
+    path = f"{__name__}.{name}"
 
     def attribute(attribute: str) -> Any:
         if attribute.startswith("__") and attribute != "__all__":  # ``inspect`` asks every module for its ``__file__``
             raise AttributeError(attribute)
-        return getattr(find(__name__, name), attribute)
+        if (inner := sys.modules.get(f"{path}.{attribute}")) is not None:
+            return inner
+        value = getattr(find(group, name), attribute)
+        if group == "moved modules":
+            now = __name__ if attribute in _NAMES else _MOVED[name]
+            warn(f"fx_onnx 0.4 will not have {path}; use {now}.{attribute}.", DeprecationWarning, stacklevel=2)
+        return value
 
-    module = ModuleType(f"{__name__}.{name}", f"Is {_NAMES[name]}.")
+    module = ModuleType(path, f"Is {TABLE[group][name]}.")
     module.__getattr__ = attribute  # type: ignore[method-assign]
     return module
 
 
 # ``from fx_onnx.symbolic_helper import parse_args`` looks here before it looks for a file.
-sys.modules.update({f"{__name__}.{name}": _module_on_first_use(name) for name in _MODULES})
+for _group in ("modules", "moved modules"):
+    sys.modules.update({f"{__name__}.{each}": _module_on_first_use(_group, each) for each in TABLE[_group]})
 
 
 class _Package(ModuleType):
@@ -123,8 +143,10 @@ def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
     if name == "__version__":
         value: Any = import_module("fx_onnx.torch_internals.version").version()
-    elif name in _NAMES:
-        value = find(__name__, name)
+    elif name in _NAMES or name in _MODULES:
+        value = find(__name__ if name in _NAMES else "modules", name)
+    elif name in _MOVED:  # after ``import fx_onnx.pretrained.tasks``
+        value = sys.modules[f"{__name__}.{name}"]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -132,4 +154,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_NAMES})
+    return sorted({*globals(), *__all__, *_NAMES, *_MODULES})

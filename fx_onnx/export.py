@@ -123,7 +123,7 @@ def export(
             classes. It needs opset 15 or above. See docs/custom_operators.md.
         autograd_inlining: False keeps each torch.autograd.Function as one operator, which needs a translation.
         target: the runtime that will run the model, by name (docs/targets.md lists them) or as a record of
-            ``fx_onnx.targets.target.Target``. It decides the default of ``opset_version`` and what is replaced for the
+            ``fx_onnx.Target``. It decides the default of ``opset_version`` and what is replaced for the
             runtime. None means ONNX Runtime's CPU provider.
         metadata: what the file ``f`` tells about the code of the model: ``full``, ``names`` or ``none``, as for
             ``ONNXProgram.save``.

@@ -30,13 +30,20 @@ def _text(annotation: Any) -> Any:
     return _Verbatim(annotation) if isinstance(annotation, str) else annotation
 
 
+def _default(value: Any) -> Any:
+    """Returns a function by its name, and ``...`` instead of what shows its address."""
+    if inspect.isfunction(value):
+        return _Verbatim(value.__name__)
+    return _Verbatim("...") if " object at 0x" in repr(value) else value
+
+
 def _signature(function: Any) -> str:
-    """Returns the signature with the annotations of the source. A default that is a function appears by its name."""
+    """Returns the signature with the annotations of the source."""
     signature = inspect.signature(function)
     parameters = [
         each.replace(
             annotation=_text(each.annotation),
-            default=_Verbatim(each.default.__name__) if inspect.isfunction(each.default) else each.default,
+            default=_default(each.default),
         )
         for each in signature.parameters.values()
     ]

@@ -184,7 +184,7 @@ def outcomes(combination: str, files: list[str], report: str, seconds: float) ->
 
 
 def module_of(file: str) -> str:
-    """Returns the path of the module of a test file: ``tests/core/test_a/`` of ``tests/core/test_a.py::test_1``."""
+    """Returns the path of the module of a test file: ``tests/files/test_a/`` of ``tests/files/test_a.py::test_1``."""
     return file.partition("::")[0].removesuffix(".py") + "/"
 
 

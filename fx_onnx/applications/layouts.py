@@ -180,7 +180,7 @@ _OWN = {
 
 LAYOUTS = Records(
     _OWN,
-    Group("fx_onnx.layouts", "a record of fx_onnx.applications.layouts.Layout", lambda each: isinstance(each, Layout)),
+    Group("fx_onnx.layouts", "a record of fx_onnx.Layout", lambda each: isinstance(each, Layout)),
 )
 """The name of a layout → its record."""
 

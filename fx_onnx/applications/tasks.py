@@ -106,7 +106,7 @@ TASKS = Records(
     _OWN,
     Group(
         "fx_onnx.tasks",
-        "a tuple of records of fx_onnx.applications.tasks.Task",
+        "a tuple of records of fx_onnx.Task",
         lambda given: isinstance(given, tuple) and all(isinstance(each, Task) for each in given) and given != (),
     ),
 )

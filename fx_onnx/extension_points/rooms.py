@@ -91,8 +91,13 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "ExportableModule": "fx_onnx.compat.exportable_module:ExportableModule",
         "InputObserver": "torch.onnx:InputObserver",
         "JitScalarType": "fx_onnx.compat.jit_scalar_type:JitScalarType",
+        "Lack": "fx_onnx.targets.target:Lack",
+        "Layout": "fx_onnx.applications.layouts:Layout",
         "ONNXProgram": "fx_onnx.program.onnx_program:ONNXProgram",
         "OperatorExportTypes": "fx_onnx.capture.export_modes:OperatorExportTypes",
+        "Support": "fx_onnx.backends.kernel_support:Support",
+        "Target": "fx_onnx.targets.target:Target",
+        "Task": "fx_onnx.applications.tasks:Task",
         "TrainingMode": "fx_onnx.capture.export_modes:TrainingMode",
         "Verification": "fx_onnx.verification.verification_result:Verification",
         "disable_log": "fx_onnx.compat.log:disable_log",
@@ -107,13 +112,23 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx:replacing_torch_onnx",
         "rule": "fx_onnx.passes.rules:rule",
         "select_model_mode_for_export": "fx_onnx.compat.utils:select_model_mode_for_export",
-        "symbolic_helper": "fx_onnx.compat.symbolic_helper",
         "text_generation_arguments": "fx_onnx.applications.text_generation:text_generation_arguments",
         "unconvertible_ops": "fx_onnx.compat.utils:unconvertible_ops",
         "unregister_custom_op_symbolic": "fx_onnx.compat.utils:unregister_custom_op_symbolic",
-        "utils": "fx_onnx.compat.utils",
         "verification": "fx_onnx.verification",
         "verify": "fx_onnx.verification.verify:verify",
+    },
+    "modules": {
+        "errors": "fx_onnx.compat.torch_errors",
+        "ops": "torch.onnx.ops",
+        "symbolic_helper": "fx_onnx.compat.symbolic_helper",
+        "utils": "fx_onnx.compat.utils",
+    },
+    "moved modules": {
+        "pretrained": "fx_onnx.applications",
+        "pretrained.layouts": "fx_onnx.applications.layouts",
+        "pretrained.tasks": "fx_onnx.applications.tasks",
+        "targets.kernel_support": "fx_onnx.backends.kernel_support",
     },
     "fx_onnx.targets": {
         "onnxruntime": "fx_onnx.targets.onnxruntime:TARGET",
@@ -187,7 +202,11 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "verify_onnx_program": "fx_onnx.compat.module_verification:verify_onnx_program",
     },
 }
-"""What is handled → where: a module, or ``module:name``. The groups of targets, tasks and layouts have plug-ins too."""
+"""What is handled → where: a module, or ``module:name``. The group of targets has plug-ins too.
+
+The group "modules" has the modules of torch.onnx that are imported from fx_onnx. "moved modules" are those that the
+documentation of version 0.2 named by another path; importing from them warns.
+"""
 
 
 def find(group: str, name: str) -> Any:

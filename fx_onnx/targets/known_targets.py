@@ -46,7 +46,7 @@ def _is_target(value: object) -> bool:
     return isinstance(value, Target)
 
 
-PLUGINS = Group("fx_onnx.targets", "a record of fx_onnx.targets.target.Target", _is_target)
+PLUGINS = Group("fx_onnx.targets", "a record of fx_onnx.Target", _is_target)
 
 
 def find_target(target: str | Target) -> Target:

@@ -43,13 +43,15 @@ def conditions(function: object, *args: Tensor, dim: object = "n") -> list[tuple
     return listed
 
 
-def test_a_dim_may_be_a_multiple(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("least", "expected"), [(7, []), (8, ["batch != 1"])])
+def test_a_dim_may_be_a_multiple(least: int, expected: list[str]) -> None:
     """The sizes of the other dims are tried with that of the multiple, whose symbol is no dim of an input."""
-    seen: list[dict[Any, int]] = []
-    monkeypatch.setattr(SizeFacts, "_small_sizes", lambda self, kept: seen.append(self._example) or ())
     spec = ({0: Dim("batch"), 1: 2 * Dim("rows")},)
-    capture(parse_request(Function(lambda x: x + 1), (t(3, 8),), dynamic_shapes=spec))
-    assert sorted(seen[0].values()) == [3, 4]
+    module = Function(lambda x: x + 1 if x.shape[0] * x.shape[1] > least else x - 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxExporterWarning)
+        found = capture(parse_request(module, (t(3, 8),), dynamic_shapes=spec))
+    assert [each.condition for each in found.dims.conditions] == expected
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -385,7 +387,7 @@ def test_a_defect_of_the_package_is_no_error_of_the_model(monkeypatch: pytest.Mo
     def defective(*_: object) -> object:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(SizeFacts, "_small_sizes", defective)
+    monkeypatch.setattr(FakeRuns, "compare", defective)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         captured(above, t(5, 2))
 

@@ -179,7 +179,7 @@ def test_the_operators_of_absent_libraries_are_left_out(install: Install) -> Non
 
 
 def test_targets_and_rules_that_are_none(install: Install) -> None:
-    record = "from fx_onnx.targets.target import Target\nvalue = Target('tract', '1')"
+    record = "import fx_onnx\nvalue = fx_onnx.Target('tract', '1')"
     install("plugin_l", record, targets="tract")
     with pytest.raises(fx_onnx.OnnxExporterError, match=r"plugin_l 1\.0 has a plug-in 'tract' in fx_onnx.targets"):
         find_target("tract")
@@ -191,12 +191,12 @@ def test_targets_and_rules_that_are_none(install: Install) -> None:
 @pytest.mark.parametrize(
     ("package", "group", "name", "code", "message"),
     [
-        ("plugin_n", "tasks", "mine", "value = []", "is a tuple of records of fx_onnx.applications.tasks.Task"),
+        ("plugin_n", "tasks", "mine", "value = []", "is a tuple of records of fx_onnx.Task"),
         ("plugin_o", "tasks", "fill-mask", "value = ()", "'fill-mask' in fx_onnx.tasks, which is a name of fx_onnx"),
-        ("plugin_p", "layouts", "mine", "value = {}", "is a record of fx_onnx.applications.layouts.Layout"),
+        ("plugin_p", "layouts", "mine", "value = {}", "is a record of fx_onnx.Layout"),
         (
             "plugin_q", "layouts", "mine",
-            "from fx_onnx.applications.layouts import Layout\nvalue = Layout({}, {'fp99': ''})",
+            "import fx_onnx\nvalue = fx_onnx.Layout({}, {'fp99': ''})",
             "cannot be loaded: ValueError: 'fp99' in suffixes is not one of the precisions fp32",
         ),
     ],

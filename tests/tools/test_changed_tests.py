@@ -39,7 +39,7 @@ def test_tests_and_pages(tmp_path):
         "docs/opsets.md",
         "README.md",
     ]
-    assert find_tests(files, tmp_path) == ["tests/translations/test_x.py", "tests/test_docs.py"]
+    assert find_tests(files, tmp_path) == ["tests/test_docs.py", "tests/translations/test_x.py"]
 
 
 def test_changed_files(tmp_path):

@@ -75,10 +75,10 @@ def test_has_composite_kernel(monkeypatch):
 
 
 def test_torch_decompositions_without_the_private_table(monkeypatch):
-    everything = torch_private.torch_decompositions()
-    monkeypatch.setattr(torch_private, "_load", _missing)
-    public = torch_private.torch_decompositions()
-    assert 0 < len(public) < len(everything)
+    everything, public = torch_private.torch_decompositions(), dict(torch.export.default_decompositions().items())
+    monkeypatch.setattr(torch.export, "default_decompositions", lambda: public)  # torch's reads the table too
+    _remove(monkeypatch, torch._decomp, "global_decomposition_table")
+    assert set() < set(torch_private.torch_decompositions()) == set(public) < set(everything)
 
 
 def test_replaced_kernels_restores_the_kernels():
@@ -154,7 +154,9 @@ def test_size_oblivious_keeps_a_size_of_one_symbolic():
 
 def test_capture_modules_are_optional(monkeypatch):
     assert torch_private.tensor_min_max() is not None
-    monkeypatch.setattr(torch_private, "_load", _missing)
+    _remove(monkeypatch, torch._export.non_strict_utils, "_tensor_min_max")
+    _remove(monkeypatch, torch._dynamo, "trace_rules")
+    _remove(monkeypatch, torch._dynamo, "config")
     assert torch_private.tensor_min_max() is None
     torch_private.list_python_builtins()
     with torch_private.control_flow_settings()():
@@ -168,8 +170,10 @@ def test_control_flow_settings_let_a_branch_be_empty():
     assert torch._dynamo.config.allow_empty_graphs is before
 
 
-def _missing(path):
-    raise ImportError(path)
+def _remove(monkeypatch, module, name):
+    """Makes torch lack a name of a module, which may be a module itself."""
+    monkeypatch.delattr(module, name)
+    monkeypatch.setitem(sys.modules, f"{module.__name__}.{name}", None)
 
 
 def test_unrecorded_operators_leave_no_node():
