@@ -32,20 +32,14 @@ def quick_gelu(f, x):
 
 def target():
     """Returns the record of a runtime whose newest opset is 19, and which has QuickGelu."""
-    from fx_onnx.targets.target import Target
-
-    return Target("example-runtime", versions="1.x", opset=19, fusions=(quick_gelu,), domains=("com.microsoft",))
+    return fx_onnx.Target("example-runtime", versions="1.x", opset=19, fusions=(quick_gelu,), domains=("com.microsoft",))
 
 
 def pooling():
     """Returns the row of a task whose result is the pooled output of an encoder."""
-    from fx_onnx.applications.tasks import Task
-
-    return (Task("AutoModel", outputs=("pooler_output",)),)
+    return (fx_onnx.Task("AutoModel", outputs=("pooler_output",)),)
 
 
 def layout():
     """Returns the layout of an application that loads network.onnx, or network-half.onnx in float16."""
-    from fx_onnx.applications.layouts import Layout
-
-    return Layout(files={"model": "network"}, suffixes={"fp32": "", "fp16": "-half"})
+    return fx_onnx.Layout(files={"model": "network"}, suffixes={"fp32": "", "fp16": "-half"})
