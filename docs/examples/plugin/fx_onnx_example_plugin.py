@@ -32,7 +32,9 @@ def quick_gelu(f, x):
 
 def target():
     """Returns the record of a runtime whose newest opset is 19, and which has QuickGelu."""
-    return fx_onnx.Target("example-runtime", versions="1.x", opset=19, fusions=(quick_gelu,), domains=("com.microsoft",))
+    return fx_onnx.Target(
+        "example-runtime", versions="1.x", opset=19, fusions=(quick_gelu,), domains=("com.microsoft",)
+    )
 
 
 def pooling():
