@@ -24,6 +24,7 @@ from fx_onnx.aten.constant_folding import fold_constants
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.aten.size_branches import branch_on_data_sizes
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions, kept_functions
@@ -158,6 +159,10 @@ def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob
         return replace(job, aten=rewrite(job.aten))
 
     return run
+
+
+def _branch_on_data_sizes(job: AtenJob) -> AtenJob:
+    return replace(job, aten=branch_on_data_sizes(job.aten, job.captured.data_branches))
 
 
 def _decompose(job: AtenJob) -> AtenJob:
@@ -327,6 +332,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("lower_vmap", _lower_vmap),
     Stage("lower_autocast", _on_aten(lower_autocast)),
     Stage("functionalize", _on_aten(functionalize)),
+    Stage("branch_on_data_sizes", _branch_on_data_sizes),
     Stage("unwrap_tensor_subclasses", _on_aten(unwrap_tensor_subclasses)),
     Stage("lower_flex_attention", _on_aten(lower_flex_attention)),
     Stage(

@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.captured import Captured
+from fx_onnx.capture.data_sizes import data_sizes
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -83,6 +84,7 @@ class Capture:
         decisions: One phrase for each way in which the capture differs from a single non-strict capture of the
             example.
         dims: What became of each dynamic dim.
+        data_branches: The sizes for which the program may need a branch where a size depends on data.
     """
 
     exported_program: ExportedProgram
@@ -92,6 +94,7 @@ class Capture:
     strategy: str
     decisions: tuple[str, ...] = ()
     dims: DimTable = field(default_factory=DimTable)
+    data_branches: tuple[int, ...] = ()
 
 
 def capture(request: Request, events: EventSink | None = None) -> Capture:
@@ -110,9 +113,10 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     """
     events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
-        facts = SizeFacts(request, request.model, FakeRuns(None, request.model))
+        facts = SizeFacts(request, request.model, runs := FakeRuns(None, request.model))
         decisions = ("skipped: the model is an ExportedProgram",)
-        result = Captured(request.model, False, facts, decisions, relations=tuple(dim_relations(facts)))
+        of_data = data_sizes(facts, request.model, runs)
+        result = Captured(request.model, False, facts, decisions, (), (), tuple(dim_relations(facts)), of_data)
         strategy = "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
@@ -144,15 +148,18 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
             *(facts.sentence(each) for each in findings if excluded_size(each) is None),
             *questions,
         ],
-        MessageId.EXCLUDED_SIZE: (facts.sentence(each) for each in findings if excluded_size(each) is not None),
+        MessageId.EXCLUDED_SIZE: [
+            *(facts.sentence(each) for each in findings if excluded_size(each) is not None),
+            *result.data_sizes.findings,
+        ],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
     }
     for id, found in texts.items():
         for text in found:
             warn(text, id)
-    dims = dim_table(facts, names, specialized, result.relations)
-    return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims)
+    dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
+    return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims, branches)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -348,9 +355,10 @@ def _export(
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
         left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
-        facts = SizeFacts(request, program, FakeRuns(model, program))
+        facts = SizeFacts(request, program, runs := FakeRuns(model, program))
         facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
-        return Captured(program, strict, facts, (), changed, left_out, tuple(dim_relations(facts)))
+        of_data = data_sizes(facts, program, runs)
+        return Captured(program, strict, facts, (), changed, left_out, tuple(dim_relations(facts)), of_data)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch.export import ExportedProgram
 
+from fx_onnx.capture.data_sizes import DataSizes
 from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.patches.dynamic_sizes import CHUNKS, SPLITS
 from fx_onnx.capture.python_state import ChangedValue
@@ -27,6 +28,7 @@ class Captured:
         changed_values: The attributes that the forward changed. Strict mode does not show them.
         left_out: The places of the exceptions that the program does not raise.
         relations: The relations between dims that the user requested separately.
+        data_sizes: What is known of the sizes that depend on data.
     """
 
     program: ExportedProgram
@@ -36,6 +38,7 @@ class Captured:
     changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()
     relations: tuple[DimRelation, ...] = ()
+    data_sizes: DataSizes = field(default_factory=DataSizes)
 
     @property
     def restrictions(self) -> int:

@@ -6,9 +6,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
 import torch
 
 from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
 
 __all__ = ["GraphInterpreter"]
@@ -21,29 +23,56 @@ class GraphInterpreter(torch.fx.Interpreter):
     tensor has no axis that another size could remove.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, is_empty: bool) -> None:
-        """Takes the graph, and whether an input is empty."""
+    def __init__(self, module: torch.fx.GraphModule, is_empty: bool, others: list[torch.fx.Node] | None = None) -> None:
+        """Takes the graph, whether an input is empty, and what receives the nodes with another shape.
+
+        With ``others``, the graph runs as in eager mode, without its assertions. ``sizes`` receives the size of each
+        symbol that is a dim of an input, or depends on data.
+        """
         super().__init__(module)
-        self._is_empty = is_empty
-        self._sizes: dict[Any, Any] = {}  # the size of each symbol that is a dim of an input
+        self._is_empty, self._others = is_empty, others
+        self.sizes: dict[Any, Any] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node; an item of a list that nothing uses may not exist."""
         if n.target is operator.getitem and not n.users:
             return None
+        if self._others is not None and n.op == "call_function" and not getattr(n.target, "_schema", _ANY).returns:
+            return None
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
         if n.op == "placeholder" and isinstance(captured, torch.Tensor):
-            self._sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
+            self.sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
         elif n.target is aten.split.Tensor and len(captured) != len(result):
             return self._pieces(result, captured)
+        elif self._others is not None:
+            self._define(result, captured)
+            if not self._has_shape(result, captured):
+                self._others.append(n)
         elif not (self._is_empty or _fits(result, captured)):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
 
+    def _define(self, result: Any, captured: Any) -> None:
+        """Defines the sizes that a node makes from data."""
+        for value, known in zip(*map(_tensors_and_numbers, (result, captured)), strict=False):
+            pairs = zip(known.shape, value.shape, strict=False) if isinstance(known, torch.Tensor) else [(known, value)]
+            for symbolic, size in pairs:
+                if isinstance(symbolic, torch.SymInt) and isinstance(as_made(symbolic), sympy.Symbol):
+                    self.sizes.setdefault(as_made(symbolic), size)
+
+    def _has_shape(self, result: Any, captured: Any) -> bool:
+        """Returns whether the tensors of a result have the captured shapes."""
+        for value, known in zip(*map(_tensors_and_numbers, (result, captured)), strict=False):
+            if isinstance(known, torch.Tensor):
+                shape = [expression(size).xreplace(self.sizes) for size in known.shape]
+                if len(shape) != value.ndim or any(a != b for a, b in zip(shape, value.shape, strict=True)):
+                    return False
+        return True
+
     def _pieces(self, pieces: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
         """Returns the tensors that the program cuts another one into; None for a wrong one, which no operator takes."""
-        shapes = [[int(expression(size).xreplace(self._sizes)) for size in each.shape] for each in captured]
+        shapes = [[int(expression(size).xreplace(self.sizes)) for size in each.shape] for each in captured]
         if any(size < 0 for shape in shapes for size in shape):
             raise ValueError("a piece has a negative size")
         own = [*pieces, *[None] * len(shapes)]
@@ -51,6 +80,16 @@ class GraphInterpreter(torch.fx.Interpreter):
             piece if list(getattr(piece, "shape", ())) == shape else None
             for piece, shape in zip(own, shapes, strict=False)
         ]
+
+
+class _ANY:
+    """The schema of a function that is no operator, which returns something."""
+
+    returns = True
+
+
+def _tensors_and_numbers(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def _fits(result: Any, captured: Any) -> bool:

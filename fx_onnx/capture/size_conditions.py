@@ -124,16 +124,10 @@ class SizeFacts:
     def described(self) -> list[SizeCondition]:
         """Returns the conditions over the names of the dims."""
         names = [tuple(self.names[symbol] for symbol in each.symbols) for each in self.conditions]
+        causes = [each.cause if each.kind == "finding" else RAISES for each in self.conditions]
         return [
-            SizeCondition(
-                self.text(each),
-                each.kind,
-                dims,
-                each.cause if each.kind == "finding" else RAISES,
-                each.place,
-                each.test,
-            )
-            for each, dims in zip(self.conditions, names, strict=True)
+            SizeCondition(self.text(each), each.kind, dims, cause, each.place, each.test)
+            for each, dims, cause in zip(self.conditions, names, causes, strict=True)
         ]
 
     def exclude_example(self) -> bool:
@@ -154,6 +148,10 @@ class SizeFacts:
     def raises_for(self, sizes: Mapping[tuple[int, int], int]) -> bool:
         """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
         return self._outcome({**self._larger, **sizes}) is Outcome.RAISES
+
+    def given(self) -> tuple[Any, Any]:
+        """Returns new tensors without values for the example's arguments."""
+        return self._given(self._larger, resized_empty)
 
     @property
     def truncated(self) -> bool:

@@ -19,8 +19,9 @@ from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.index_bounds import index_bounds
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
+from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import condition_of
-from fx_onnx.torch_internals.guard_private import guard_origin, questions_of
+from fx_onnx.torch_internals.guard_private import as_made, guard_origin, questions_of
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import pytree, symbolic_expression
 
@@ -180,14 +181,17 @@ def _divisors(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> 
 
 
 def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
-    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1."""
+    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1.
+
+    A size that depends on data is no condition on inputs, even if another size must equal it.
+    """
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target in _SQUEEZES:
             shape = node.args[0].meta["val"].shape
             axes = node.args[1] if len(node.args) > 1 else range(len(shape))
             for axis in [axes] if isinstance(axes, int) else axes:
                 dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
-                if dim is not None and not dim.is_number:
+                if dim is not None and not dim.is_number and not is_data_dependent(as_made(shape[axis])):
                     yield dim, call_line(node).strip()
 
 

@@ -1,9 +1,7 @@
 """Compares what a module and a captured program compute for given sizes, on tensors without values.
 
-Each operator gives its results a number: equal operators on equally numbered arguments have results with equal numbers
-(global value numbering). Equal numbers of all results prove that the program computes what the module computes. An
-operator that only moves data, such as ``contiguous``, keeps the number of its argument, so a branch on the layout of a
-tensor makes no difference.
+Each operator gives its results numbers (``value_numbering.py``). Equal numbers of all results prove that the program
+computes what the module computes.
 
 The tensors are on the meta device, where an operator takes a fraction of the time of one on fake tensors. Fake tensors
 are for what the meta device refuses: values of constants, sizes that depend on data, and autocast.
@@ -11,307 +9,32 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
-import enum
-import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
+from fx_onnx.capture.value_numbering import ValueNumbers
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     HigherOrderOperator,
-    OpOverload,
-    TorchDispatchMode,
     pytree,
     storage_id,
-    symbolic_expression,
-    unset_fake_temporarily,
 )
 
 __all__ = ["FakeRuns", "Outcome"]
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
-
-_MOVES = frozenset({
-    "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "detach", "alias", "_to_copy", "to", "expand", "slice",
-    "select", "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten", "unflatten",
-    "sum", "mean", "prod", "amax", "amin",
-})  # fmt: skip
-"""Operators whose results have the elements of their first argument in the same order, if they have as many.
-
-Among them are reductions, which then reduce axes of size 1 only.
-"""
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
-"""Operators whose result does not depend on the order of two tensors."""
-_META = torch.device("meta")
-_NEEDS_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_LISTS: tuple[type[Any], ...] = (list, tuple, type({}.values()))
-_SMALL = 4096
-"""The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
-
-
-class Outcome(enum.Enum):
-    """How a module and a captured program compare for given sizes."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    RAISES = "the module raises an exception"
-    DEPENDS = "the module decides by data where the program does not"
-    UNKNOWN = "unknown"
-
-
-class _Undecidable(Exception):
-    """Raised for an operator whose results cannot be numbered."""
-
-
-class _ValueNumbers(TorchDispatchMode):
-    """Numbers the data of the tensors that operators compute within the mode.
-
-    A write in place changes the version of a memory, which is part of the number of each tensor in it.
-    """
-
-    supports_higher_order_operators = True
-
-    def __init__(self, on_meta: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._on_meta = on_meta
-        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # the copies on the meta device
-        self._results: dict[Hashable, Any] = {}  # of a call on the meta device
-        self._numbers: dict[Hashable, int] = {}
-        self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
-        self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
-        self.versions: dict[int, int] = {}
-        self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
-        self._draws = 0
-
-    def begin(self) -> None:
-        """Forgets what the run before wrote, and its random numbers."""
-        self.versions, self._draws = {}, 0
-
-    def number(self, *expression: Hashable) -> int:
-        """Returns the number of an expression."""
-        return self._numbers.setdefault(expression, len(self._numbers))
-
-    def define(self, tensor: torch.Tensor, number: int) -> None:
-        """Gives the data of a tensor a number."""
-        self._tensors[id(tensor)] = tensor, number
-        self._places.setdefault(self._place(tensor), number)
-
-    def _place(self, tensor: torch.Tensor) -> Hashable:
-        """Returns which elements of a memory a tensor has, in their order; axes of size 1 do not count."""
-        axes = zip(map(self._size, tensor.shape), map(self._size, tensor.stride()), strict=True)
-        return storage_id(tensor), tensor.dtype, self._size(tensor.storage_offset()), *(x for x in axes if x[0] != 1)
-
-    def read(self, value: Any) -> Hashable:
-        """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
-        if isinstance(value, torch.Tensor):
-            return (*self._data(value), *map(self._size, value.shape))
-        return (type(value), self._size(value) if isinstance(value, _SYMBOLIC) else str(value))
-
-    def _size(self, size: Any) -> Hashable:
-        """Returns a number, or the text of an expression over the numbers of symbols that depend on data."""
-        return str(symbolic_expression(size).xreplace(self._symbols)) if isinstance(size, _SYMBOLIC) else size
-
-    def _define_symbols(self, number: int, sizes: Iterable[Any]) -> None:
-        """Numbers the symbols that an operator makes, such as the number of rows that ``nonzero`` finds."""
-        for place, size in enumerate(sizes):
-            for symbol in symbolic_expression(size).free_symbols if isinstance(size, _SYMBOLIC) else ():
-                if symbol not in self._symbols:
-                    self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
-
-    def result(self, value: Any) -> Hashable:
-        """Returns what identifies a result: a tensor without elements has only a type and a shape."""
-        is_empty = isinstance(value, torch.Tensor) and 0 in [size for size in value.shape if isinstance(size, int)]
-        return (value.dtype, *map(self._size, value.shape)) if is_empty else self.read(value)
-
-    def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
-        return self._own_number(tensor), self.versions.get(storage_id(tensor))
-
-    def _own_number(self, tensor: torch.Tensor) -> int:
-        if id(tensor) not in self._tensors:
-            self.define(tensor, self.number("constant", str(tensor.dtype), _contents(tensor)))
-        return self._tensors[id(tensor)][1]
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Calls the operator and numbers its results."""
-        kwargs = kwargs or {}
-        if not isinstance(func, OpOverload):
-            raise _Undecidable(str(func))
-        schema = _schema(func)
-        if self._on_meta:
-            if schema.needs_values:
-                raise _Undecidable(str(func))
-            args, kwargs = self._moved(schema, args, kwargs)
-        given = _arguments(schema, args, kwargs)
-        read = tuple(map(self.read, _leaves(given)))
-        if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
-            read = (*sorted(read[:2], key=repr), *read[2:])
-        result = self._called(func, schema, args, kwargs, given)
-        if schema.draws:
-            self._draws += 1
-            read = (*read, ("draw", self._draws))
-        key = self.number(func, *read)
-        for tensor in _leaves([given[place] for place in schema.written]):
-            if isinstance(tensor, torch.Tensor):
-                memory = storage_id(tensor)
-                self.versions[memory] = self.number("write", key, self.versions.get(memory))
-        if not schema.is_mutable:
-            first = given[0] if given and isinstance(given[0], torch.Tensor) else None
-            for place, each in enumerate(_leaves([result])):
-                number = self.number(key, place)
-                self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
-                if isinstance(each, torch.Tensor) and each is not first:
-                    self._define_result(schema, each, first, number)
-        return result
-
-    def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
-        """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
-        if not self._on_meta or schema.is_mutable or schema.may_view:
-            return func(*args, **kwargs)
-        key = func, *map(_layout, _leaves(given))
-        if key not in self._results:
-            self._results[key] = func(*args, **kwargs)
-        return pytree.tree_map_only(torch.Tensor, _anew, self._results[key])
-
-    def _moved(self, schema: _Schema, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Returns the arguments of a call on the meta device."""
-        if schema.takes_device:
-            kwargs = {**kwargs, "device": _META}
-        given = _leaves((args, kwargs.values()))
-        if any(isinstance(each, torch.Tensor) and not each.is_meta for each in given):
-            args, kwargs = pytree.tree_map_only(torch.Tensor, self.placed, (args, kwargs))
-        return args, kwargs
-
-    def placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor that operators within the mode take: on the meta device, a copy that has its number."""
-        if not self._on_meta or (tensor.is_meta and not isinstance(tensor, FakeTensor)):
-            return tensor
-        if id(tensor) not in self._copies:
-            with unset_fake_temporarily():
-                copy = _anew(tensor).requires_grad_(tensor.requires_grad)
-            self._copies[id(tensor)] = tensor, copy
-            self.define(copy, self._own_number(tensor))
-        return self._copies[id(tensor)][1]
-
-    def _define_result(self, schema: _Schema, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
-        """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
-        same = (
-            given is not None
-            and given.dtype == result.dtype
-            and self._size(given.numel()) == self._size(result.numel())
-        )
-        is_view = given is not None and schema.may_view and storage_id(given) == storage_id(result)
-        if is_view and (known := self._places.get(self._place(result))) is not None:
-            self.define(result, known)
-        elif given is None or not (schema.name in _MOVES and same):
-            self.define(result, number)
-        elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
-            self.define(result, self._own_number(given))
-        else:
-            self.define(result, self.number("copy", *self._data(given)))
-
-
-def _anew(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a new tensor on the meta device with the layout of another one."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
-
-
-def _layout(value: Any) -> Hashable:
-    """Returns the layout of a tensor, or what identifies another value."""
-    is_tensor = isinstance(value, torch.Tensor)
-    return (value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
-
-
-class _OnMeta(TorchFunctionMode):
-    """Tells the device of the example while the tensors are on the meta device, where autocast does not act."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        self._device = device.type
-        kinds: dict[str, Any] = {"cpu": torch.Tensor.is_cpu, "cuda": torch.Tensor.is_cuda, "meta": torch.Tensor.is_meta}
-        self._answers: dict[Any, Any] = {kinds[kind].__get__: device.type == kind for kind in kinds}
-        self._answers[torch.Tensor.device.__get__] = device
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answers a question for the device; calls every other function."""
-        if torch.is_autocast_enabled(self._device):
-            raise _Undecidable("autocast")
-        return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
-
-
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """Yields the values, and those in lists among them."""
-    for each in values:
-        if isinstance(each, _LISTS):
-            yield from _leaves(each)
-        else:
-            yield each
-
-
-class _Schema(NamedTuple):
-    """What the schema of an operator tells, read once because torch makes new objects of its parts each time."""
-
-    name: str
-    parameters: Sequence[tuple[str, Any]]  # with the defaults
-    written: Sequence[int]  # the places of the arguments that it writes into
-    is_mutable: bool
-    may_view: bool
-    draws: bool  # random numbers
-    needs_values: bool  # an index does for a mask only, which its kernel for meta tensors refuses
-    takes_device: bool
-
-
-@cache
-def _schema(func: OpOverload) -> _Schema:
-    schema = func._schema
-    arguments = schema.arguments
-    return _Schema(
-        schema.name.removeprefix("aten::"),
-        [(each.name, each.default_value) for each in arguments],
-        [place for place, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write],
-        schema.is_mutable,
-        bool(schema.returns) and schema.returns[0].alias_info is not None,
-        torch.Tag.nondeterministic_seeded in func.tags,
-        not _NEEDS_VALUES.isdisjoint(func.tags) and func._schema.name != "aten::index",
-        any(each.name == "device" for each in arguments),
-    )
-
-
-def _arguments(schema: _Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Returns the arguments of a call in the order of the schema, with the defaults of those that are not given.
-
-    A slice without bounds has the same arguments as one with the bounds of its axis.
-    """
-    found = [*args, *(kwargs.get(name, default) for name, default in schema.parameters[len(args) :])]
-    if schema.name == "slice":
-        tensor, dim, start, end, *step = found
-        size = tensor.shape[dim]
-        found = [tensor, dim, start or 0, size if end is None or end == sys.maxsize else end, *step]
-    return found
-
-
-def _contents(tensor: torch.Tensor) -> Hashable:
-    """Returns what identifies a tensor that no operator of a run has made."""
-    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.numel() > _SMALL:
-        return ("memory", storage_id(tensor), tensor.storage_offset(), *tensor.stride())
-    with unset_fake_temporarily(), torch.no_grad():
-        return (str(tensor.dtype), *tensor.shape, str(tensor.tolist()))
 
 
 class FakeRuns:
@@ -323,7 +46,10 @@ class FakeRuns:
     def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
         """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
         self._model, self._program = model, program
-        self._numbers = {on_meta: _ValueNumbers(on_meta) for on_meta in (True, False)}
+        self._chosen: Callable[[int], int] | None = None
+        self.others: list[torch.fx.Node] = []
+        self.sizes: dict[Any, Any] = {}
+        self._numbers = {on_meta: ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
         self._buffers = {spec.target for _, spec in self._inputs if spec.kind == InputKind.BUFFER}
@@ -340,6 +66,27 @@ class FakeRuns:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         }
 
+    def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
+        """Compares the results of both where the sizes that depend on data are chosen, each by its order.
+
+        The program runs as in eager mode; ``others`` receives the nodes with another shape than the captured one, and
+        ``sizes`` the size of each symbol. The program of no module is what it computes there.
+        """
+        self.others, self._chosen = [], chosen
+        try:
+            if (found := self.compare(given)) is Outcome.DIFFERENT:
+                self.others = []
+                with IndexByTensor():
+                    found = self.compare(given)
+            return found
+        finally:
+            self._chosen = None
+
+    @property
+    def made(self) -> int:
+        """The number of sizes that depended on data so far."""
+        return len(self._numbers[False].made)
+
     def compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool = False) -> Outcome:
         """Compares the results of both.
 
@@ -352,17 +99,17 @@ class FakeRuns:
             return Outcome.UNKNOWN
         try:
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:
-            return Outcome.UNKNOWN
+            return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         try:
             return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
-        except _Undecidable:
+        except Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
@@ -370,7 +117,7 @@ class FakeRuns:
     def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
         """Returns what identifies the results and the buffers after a run."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin()
+        numbers.begin(self._chosen)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:
@@ -383,7 +130,7 @@ class FakeRuns:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
-            with _OnMeta(self._device) if on_meta and self._device else nullcontext():
+            with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
@@ -444,7 +191,10 @@ class FakeRuns:
             else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
             for node, spec in self._inputs
         ]  # fmt: skip
-        return GraphInterpreter(self._program.graph_module, _are_empty(values)).run(*values)
+        others = self.others if self._chosen is not None else None
+        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
+        self.sizes = interpreter.sizes
+        return interpreter.run(*values)
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

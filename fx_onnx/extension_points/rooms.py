@@ -145,6 +145,10 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "patches": {target: row for row, targets in _PATCHED.items() for target in targets},
     "redirected": {"modeling_ovis2": "fx_onnx.libraries.transformers:REDIRECTED"},
     "recurrences": dict.fromkeys(_RECURRENCES, "fx_onnx.libraries.recurrent_functions:recurrence_patches"),
+    "operators": {
+        f"fx_onnx::{name}": "fx_onnx.libraries.recurrences"
+        for name in ("linear_attention", "causal_conv1d", "selective_scan", "rwkv")
+    },
     "translations": {
         "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
         "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET
 from fx_onnx.torch_internals.operators import Operator
 from fx_onnx.torch_internals.torch_private import OpOverload
@@ -189,6 +190,10 @@ class TranslationTable(Mapping[Target, Translation]):
             entry = self.fall_back(target) or entry
         while entry is not None and not entry.accepts(args, kwargs, results, target):
             entry = entry.next
+        if entry is None and isinstance(target, OpOverload) and target._schema.name in TABLE["operators"]:
+            find("operators", target._schema.name)  # registers what it translates
+            if (whole := translation_table(self.opset)) is not self:
+                return whole.find(target, args, kwargs, results)
         return entry
 
     def fall_back(self, target: Target) -> Translation | None:

@@ -57,6 +57,8 @@ RULE = "fx_onnx.rule"
 # In the ``meta`` of an ONNX value: the dtype that torch.onnx.ops.symbolic declares for it, if torch has no such dtype.
 DECLARED_DTYPE = "fx_onnx.declared_dtype"
 
+# In the ``meta`` of an FX node: the places of the results that have other shapes for some data (container of int).
+OPEN_SHAPES = "fx_onnx.open_shapes"
 # In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
 DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 

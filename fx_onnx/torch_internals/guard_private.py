@@ -33,6 +33,7 @@ __all__ = [
     "GuardOrigin",
     "Question",
     "answered_by_sizes",
+    "as_made",
     "asks_for_layout",
     "assume_sizes_from_2",
     "check_conditions",
@@ -119,6 +120,14 @@ def example_size(size: Any) -> int:
     Without the attribute each size is 1.
     """
     return size if isinstance(size, int) else getattr(size.node, "hint", None) or 1
+
+
+def as_made(number: Any) -> Any:
+    """Returns the expression of a symbolic number before torch replaced its symbols, as by a size that must be equal.
+
+    Without the attribute it is the expression after that; then one row that broadcasts has no branch.
+    """
+    return getattr(number.node, "_expr", number.node.expr)
 
 
 class GuardOrigin(NamedTuple):

@@ -251,7 +251,9 @@ class Walker:
         for index, (value, fake) in enumerate(zip(results, metas, strict=False)):
             if not isinstance(value, Value):
                 continue
-            if isinstance(fake, torch.Tensor):
+            if index in node.meta.get(metadata.OPEN_SHAPES, ()):
+                value.type = ir.TensorType(_dtype_of_result(value, fake))
+            elif isinstance(fake, torch.Tensor):
                 self._stamp_tensor(node, value, fake)
             elif isinstance(fake, symbolic_sizes.SymbolicNumber):
                 self._stamp_number(value, fake)

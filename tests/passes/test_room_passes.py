@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 import pytest
+import torch
 
 from fx_onnx.passes.optimize import PASSES, optimize
 from fx_onnx.passes.room_passes import QuantizedWeightPass
+from tests.passes.checking import model
 
 PLAIN = '<ir_version: 10, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 SMALL = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 3] x) => (float[2, 2] y)
@@ -23,7 +25,9 @@ def test_the_room_is_needed_for_quantized_weights(text: str, needs: bool) -> Non
 
 
 def test_the_pass_of_the_room_runs() -> None:
-    model = optimize(ir.from_onnx_text(SMALL))
-    assert [node.op_type for node in model.graph] == ["DequantizeLinear", "MatMul"]
+    weights = {"w": torch.randint(-9, 9, (3, 2), dtype=torch.int8), "s": torch.tensor([0.5])}
+    text = "g (float[2,3] x) => (float[2,2] y) { c = Cast<to=1>(w)\n m = MatMul(x, c)\n y = Mul(s, m) }"
+    found = optimize(model(text, weights))
+    assert [node.op_type for node in found.graph] == ["DequantizeLinear", "MatMul"]
     result = QuantizedWeightPass("fuse_dequantize_linear")(ir.from_onnx_text(PLAIN))
     assert not result.modified

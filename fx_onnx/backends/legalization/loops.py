@@ -33,6 +33,22 @@ def loop_with_state(f: NodeBuilder, node: ir.Node, count: Value | None, conditio
     return f.emit("Loop", [count, condition, zero], {"body": body}, outputs=len(node.outputs) + 1)[1:]
 
 
+@legalizes("If(condition)", until=10)
+def if_of_equal_shapes(node: ir.Node) -> Result:
+    """If(condition) → If(condition), which is refused if its branches return tensors of different shapes.
+
+    Legal where the shapes are equal. Opset 11 is the first to allow others.
+    """
+    branches = (node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch"))
+    for first, second in zip(*branches, strict=True):
+        a, b = dims(first), dims(second)
+        if a is None or b is None or len(a) != len(b):
+            return "its branches return tensors of different ranks"
+        if any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in zip(a, b, strict=True)):
+            return "its branches return tensors of different shapes"
+    return None
+
+
 @legalizes("Scan(*values)", until=8)
 def scan_of_batch(f: NodeBuilder, node: ir.Node, values: Sequence[Value]) -> Result:
     """Scan(states, sequences) → Scan(, states, sequences) with a first axis of size 1, which is squeezed again.

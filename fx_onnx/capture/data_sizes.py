@@ -1,0 +1,138 @@
+"""Decides for which sizes that depend on data a captured program is right, such as the length of a ``nonzero``.
+
+torch takes such a size for one that is not 1: ``squeeze`` keeps the axis, and a comparison with another size makes both
+equal. In eager mode, one selected row is an axis that ``squeeze`` removes, and that broadcasts. So the module and the
+program run on tensors without values, with chosen numbers in place of these sizes. Where a size changes the shapes in
+the program, and both still compute the same, the program gets a branch for this size; elsewhere it is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.sizes.symbolic_sizes import expression, is_data_dependent
+from fx_onnx.torch_internals.guard_private import as_made
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, statically_known_true
+
+__all__ = ["DataSizes", "data_sizes"]
+
+_SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims}
+_USUAL = (3, 2, 4, 5, 8, 16, 33)
+"""The sizes of which one is taken for a size like any other: all that the code does with the data must allow it."""
+_LARGEST = 64  # up to where a size is looked for that makes an expression of it 0 or 1, as 3 makes `n - 2`
+_MANY = 5  # the number of sizes from which on they are not tried one at a time
+
+
+@dataclass(frozen=True)
+class DataSizes:
+    """What is known of the sizes of a program that depend on data.
+
+    Attributes:
+        branches: the sizes for which the program may compute other shapes and is right with them.
+        findings: one sentence for each place where the program is or may be wrong for a size.
+    """
+
+    branches: tuple[int, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+def data_sizes(facts: SizeFacts, program: ExportedProgram, runs: FakeRuns) -> DataSizes:
+    """Returns what is known of the sizes that depend on data; runs the module and the program if there are any."""
+    if not any(_has_data_size(node) for graph in _graphs(program) for node in graph.nodes):
+        return DataSizes()
+    branches, findings = dict[int, None](), dict[str, None]()
+    small = _small_sizes(program)
+
+    def outcome(chosen: Callable[[int], int]) -> Outcome:
+        found = runs.compare_for_data(facts.given, chosen)
+        if found is Outcome.EQUAL and runs.others:
+            sizes = runs.sizes.items()
+            branches.update({int(n): None for each, n in sizes if is_data_dependent(each)})
+        return found
+
+    usual = next((n for n in _USUAL if outcome(_Size(n)) is Outcome.EQUAL and not runs.others), None)
+    if usual is None:
+        findings.update({_sentence(node, 1): None for node in _assuming(program)})
+        return DataSizes(tuple(branches), tuple(findings))
+    for size in small:
+        for chosen in _choices(size, usual, runs.made):
+            if outcome(chosen) not in (Outcome.EQUAL, Outcome.RAISES):
+                findings.update({_sentence(node, size): None for node in runs.others[:1]})
+    return DataSizes(tuple(branches), tuple(findings))
+
+
+def _small_sizes(program: ExportedProgram) -> dict[int, None]:
+    """Returns 1 and 0, and the sizes for which an expression in the shape of a tensor is 1 or 0."""
+    values = (node.meta.get("val") for graph in _graphs(program) for node in graph.nodes)
+    sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
+    found = {as_made(each) for each in sizes if isinstance(each, torch.SymInt)}
+    of_one = [each for each in found if is_data_dependent(each) and len(each.free_symbols) == 1]
+    tried = [(each.xreplace(dict.fromkeys(each.free_symbols, n)), n) for each in of_one for n in range(_LARGEST)]
+    return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Chooses a size for each number that depends on data, or for the one at a place and another one for the rest."""
+
+    size: int
+    place: int | None = None
+    usual: int = 0
+
+    def __call__(self, order: int) -> int:
+        """Returns the size of the number that is made at a place in the order."""
+        return self.size if self.place in (None, order) else self.usual
+
+
+def _choices(size: int, usual: int, count: int) -> Iterator[_Size]:
+    """Yields choices of sizes: all are small, and each alone is."""
+    yield _Size(size)
+    if 1 < count < _MANY:
+        yield from (_Size(size, place, usual) for place in range(count))
+
+
+def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
+    """Yields the calls that squeeze an axis whose size depends on data and may be 1, or make it another size."""
+    for node in (node for graph in _graphs(program) for node in graph.nodes):
+        value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in _SQUEEZES
+        sizes = list(value.shape) if isinstance(value, torch.Tensor) else []
+        if squeezes and (shape := node.args[0].meta["val"].shape):
+            dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+            removed = [shape[axis] for axis in ([dims] if isinstance(dims, int) else dims)]
+            if any(free_unbacked_symbols(each) and not statically_known_true(each != 1) for each in removed):
+                yield node
+        elif any(isinstance(each, torch.SymInt) and _is_replaced(each) for each in sizes):
+            yield node
+
+
+def _is_replaced(size: torch.SymInt) -> bool:
+    return any(map(is_data_dependent, as_made(size).free_symbols - expression(size).free_symbols))
+
+
+def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
+    return [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+
+
+def _has_data_size(node: torch.fx.Node) -> bool:
+    """Returns whether a tensor has a size that depends on data, or that did before it was compared."""
+    value = node.meta.get("val")
+    sizes = value.shape if isinstance(value, torch.Tensor) else ()
+    return any(isinstance(each, torch.SymInt) and is_data_dependent(as_made(each)) for each in sizes)
+
+
+def _sentence(node: torch.fx.Node, size: int) -> str:
+    does = "removes the axis" if node.target in _SQUEEZES else "computes another shape"
+    place = call_line(node).strip()
+    at = "" if place.startswith("(<") else f" {place}"  # the code of a branch is in no file
+    return (
+        f"The exported model may be wrong where a size that depends on data is {size}, because the code {does} for "
+        f"this size{at}."
+    )

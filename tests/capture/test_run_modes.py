@@ -1,0 +1,32 @@
+"""A module and its program take the same steps in the modes of their runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fx_onnx.capture.run_modes import IndexByTensor, OnMeta
+
+X = torch.arange(24.0).reshape(2, 3, 4)
+PLACE = torch.tensor(1)
+
+
+@pytest.mark.parametrize(
+    "index", [PLACE, (PLACE,), (0, PLACE), (PLACE, slice(1, 3)), (slice(None), PLACE), (None, PLACE, 2), (PLACE, PLACE)]
+)
+def test_a_0d_index_selects_as_python_does(index: Tensor | tuple[Tensor, ...]) -> None:
+    with IndexByTensor():
+        found = X[index]
+        written = X.clone()
+        written[index] = 7.0 * torch.ones(())
+    expected = X.clone()
+    expected[index] = 7.0
+    assert torch.equal(found, X[index])
+    assert torch.equal(written, expected)
+
+
+def test_the_device_is_that_of_the_example() -> None:
+    with OnMeta(torch.device("cpu")):
+        tensor = torch.empty(2, device="meta")
+        assert (tensor.device, tensor.is_cpu, tensor.is_meta) == (torch.device("cpu"), True, False)
