@@ -232,14 +232,3 @@ def test_the_examples_are_listed_and_short() -> None:
     for each in EXAMPLES:
         lines = each.read_text("utf-8").count("\n")
         assert lines <= 60 or each.stem in ("demo", "stages"), each
-
-
-@pytest.mark.parametrize(
-    ("heading", "folder"), [("Translations", "fx_onnx/translations"), ("Decompositions", "decompositions")]
-)
-def test_the_operator_page_lists_every_family(heading: str, folder: str) -> None:
-    text = (ROOT / "docs" / "add_an_op.md").read_text("utf-8")
-    (table,) = re.findall(rf"^{heading}, in `{folder}/`:\n\n((?:\|.*\n)+)", text, re.M)
-    listed = re.findall(r"^\| `(\w+)\.py` \| \S", table, re.M)
-    families = [path.stem for path in (ROOT / folder).glob("*.py") if not path.stem.startswith("_")]
-    assert listed == sorted(set(families) - {"registry"})

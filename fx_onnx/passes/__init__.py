@@ -1,5 +1,4 @@
 """ONNX → ONNX: the optimizer, the legalization, and what all passes share.
 
-Passes read and write ONNX models only. This folder imports from core. Subfolders: cleanup, fusion, weights and
-legalization.
+Passes read and write ONNX models only. Subfolders: cleanup, fusion and legalization.
 """

@@ -1,5 +1,4 @@
-"""The result of an export: ONNXProgram, and the modules that run, save, verify and report it.
+"""The result of an export: ONNXProgram, which runs and saves a model, with the log, the options and the facts of it.
 
-Nothing here captures, translates or optimizes a model. The folder may import core, capture, aten, translation, ops and
-passes. Only pipeline.py, export.py and the package itself import this folder.
+Nothing here captures, translates or optimizes a model.
 """

@@ -1,4 +1,1 @@
-"""The targets of an export. Each target is one frozen record in one file, which describes a runtime.
-
-May import passes and the folders above it; must not import program.
-"""
+"""The record that describes a runtime, that of ONNX Runtime, and the look-up of all targets by name."""

@@ -1,6 +1,6 @@
 """Translations of ATen operators to ONNX nodes, one family of operators in each file.
 
-A family imports core, translation and the helpers whose names begin with an underscore, but no other family.
+A family imports the helpers whose names begin with an underscore, but no other family.
 Importing this package registers every translation.
 """
 

@@ -1,5 +1,5 @@
-"""Temporary replacements for functions of torch and of model libraries, active only while torch.export traces a model.
+"""Temporary replacements for functions of torch and Python, active only while torch.export traces a model.
 
-A file here patches one library or one subject. Each replacement computes the same result as the original function, but
-keeps symbolic sizes symbolic. The folder may import ``decompositions``, ``core`` and nothing else of ``capture``.
+A file here patches one subject. Each replacement computes the same result as the original function, but keeps symbolic
+sizes symbolic. Those for functions of model libraries are in ``fx_onnx/libraries/``.
 """

@@ -1,5 +1,4 @@
 """Passes that remove or simplify nodes without changing what a model computes.
 
-Canonicalization, constant folding, common-subexpression elimination and dead-code elimination. Imports from core and
-from passes.
+Canonicalization, constant folding, common-subexpression elimination and dead-code elimination.
 """

@@ -1,4 +1,4 @@
 """Passes that replace what an opset or ONNX Runtime's CPU provider does not support.
 
-They run with and without the optimizer. Imports from core and from passes.
+They run with and without the optimizer.
 """
