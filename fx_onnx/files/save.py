@@ -14,10 +14,10 @@ import onnx_ir as ir
 
 from fx_onnx.extension_points import rooms
 from fx_onnx.files.destination import check_destination
-from fx_onnx.files.external_data import data_file, data_locations, reads, without_files
+from fx_onnx.files.external_data import data_file, reads, without_files
 from fx_onnx.files.file_replacement import replacement
-from fx_onnx.files.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
-from fx_onnx.files.streaming import Piece, length, write
+from fx_onnx.files.serialization import Contents, placeholder, placeholders, serialized, single_file
+from fx_onnx.files.streaming import length, write
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -124,7 +124,7 @@ class _Job:
 
 def _save(job: _Job, destination: Destination, path: Path | None, external_data: bool | None) -> None:
     """Writes one file, or two files if the weights need a file of their own."""
-    removed = [] if job.contents.initializers else weights(job.model)
+    removed = job.contents.removed(job.model)
     require_data(value for value in all_initializers(job.model.graph) if value not in removed)
     with _system_errors(destination):
         if not external_data and _save_single(job, destination, path):
@@ -189,32 +189,24 @@ def _save_single(job: _Job, destination: Destination, path: Path | None) -> bool
         with path.open("wb") as file:
             write(pieces, file)
     else:
-        _replace(job, path, pieces)
+        with replacement(path, durable=job.durable) as files:
+            files.install(pieces)
+            job.detach(files.old_data, {})
     return True
 
 
 def _save_external(job: _Job, path: Path) -> str | None:
     """Writes the model, and its larger initializers beside it. Returns the name of the data file if it has one."""
-    locations = data_locations(job.model) if job.contents.initializers else []
-    if not locations:
-        removed = [] if job.contents.initializers else weights(job.model)
-        chosen = {value: tensor for value, tensor in placeholders(job.model).items() if value in removed}
-        _replace(job, path, [serialized(job.model, chosen, job.contents).SerializeToString()])
-        return None
+    offsets, data = data_file(job.model) if job.contents.initializers else ({}, [])
     with replacement(path, durable=job.durable) as files:
-        name = files.new_data_name(job.reads)
-        written = {each.value: placeholder(each.value, name, each.offset, path.parent) for each in locations}
-        message = serialized(job.model, written, job.contents).SerializeToString()
-        files.install([message], data_file(locations), name)
+        name = files.new_data_name(job.reads) if data else None
+        written = {value: placeholder(value, str(name), offset, path.parent) for value, offset in offsets.items()}
+        removed = job.contents.removed(job.model)
+        chosen = written or {value: each for value, each in placeholders(job.model).items() if value in removed}
+        message = serialized(job.model, chosen, job.contents).SerializeToString()
+        files.install([message], data, name)
         job.detach(files.old_data, written)
     return name
-
-
-def _replace(job: _Job, path: Path, pieces: Sequence[Piece]) -> None:
-    """Writes a model without a data file."""
-    with replacement(path, durable=job.durable) as files:
-        files.install(pieces)
-        job.detach(files.old_data, {})
 
 
 def _is_stream(path: Path) -> bool:
