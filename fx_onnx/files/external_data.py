@@ -1,7 +1,9 @@
 """The data file of a model: where each initializer is stored, and what the model in memory reads after a save.
 
+``ir.external_data`` aligns to 4096 bytes or more, and it stores tied weights once for each name.
+
 A save may remove the data file that the model in memory reads. Such a model then reads the new data file, or a map of
-the old one.
+the old one; ``ir.save`` would make its tensors invalid.
 """
 
 from __future__ import annotations

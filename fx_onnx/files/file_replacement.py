@@ -10,6 +10,8 @@ A model at ``m.onnx`` reads ``m.onnx.data``. A save over it takes these steps:
 5. Rename the new model to ``m.onnx``. This is the moment at which the new model replaces the old one.
 6. Remove ``m.onnx.data`` and the journal.
 
+``ir.save`` replaces the data file before the model, so that the old model reads new data for a moment.
+
 A name of a data file is used again only after a model that does not read any has replaced the model, so a reader that
 opened the old model finds its own data file or none.
 """

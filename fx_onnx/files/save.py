@@ -16,7 +16,7 @@ from fx_onnx.extension_points import rooms
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.external_data import data_file, reads, without_files
 from fx_onnx.files.file_replacement import replacement
-from fx_onnx.files.serialization import Contents, placeholder, placeholders, serialized, single_file
+from fx_onnx.files.serialization import Contents, placeholder, serialized, single_file
 from fx_onnx.files.streaming import length, write
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.findings import warn
@@ -201,9 +201,7 @@ def _save_external(job: _Job, path: Path) -> str | None:
     with replacement(path, durable=job.durable) as files:
         name = files.new_data_name(job.reads) if data else None
         written = {value: placeholder(value, str(name), offset, path.parent) for value, offset in offsets.items()}
-        removed = job.contents.removed(job.model)
-        chosen = written or {value: each for value, each in placeholders(job.model).items() if value in removed}
-        message = serialized(job.model, chosen, job.contents).SerializeToString()
+        message = serialized(job.model, written, job.contents).SerializeToString()
         files.install([message], data, name)
         job.detach(files.old_data, written)
     return name

@@ -2,13 +2,13 @@
 
 The fields of a message may have any order, and their lengths are known before any weight is read. Therefore onnx_ir
 serializes the graph without its weights, and the weights are appended one by one. Memory never holds a second copy of
-the weights.
+the weights, whereas onnx and protobuf write and read only whole messages.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -61,9 +61,9 @@ class Contents:
     as_inputs: bool = False
     metadata: str = "full"
 
-    def removed(self, model: ir.Model) -> list[ir.Value]:
+    def removed(self, model: ir.Model) -> set[ir.Value]:
         """Returns the initializers that are not written."""
-        return [] if self.initializers else weights(model)
+        return set() if self.initializers else set(weights(model))
 
 
 # Writing
@@ -130,7 +130,7 @@ def _varint(number: int) -> bytes:
     return bytes(onnx.OperatorSetIdProto(version=number).SerializeToString()[1:])
 
 
-def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.TensorProtocol:
+def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.ExternalTensor:
     """Returns a tensor that serializes to the initializer's name, dtype, dims and location, without data.
 
     When the file at ``location`` in ``folder`` exists, the tensor can be read.
@@ -143,8 +143,8 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
             f"The initializer {value.name!r} has neither data nor a known shape and dtype; give it a const_value.",
             id=MessageId.WEIGHT_WITHOUT_DATA,
         )
-    length = None if tensor is None else tensor.nbytes
-    return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
+    size = None if tensor is None else tensor.nbytes
+    return ir.ExternalTensor(location, offset, size, dtype, shape=shape, name=str(value.name), base_dir=folder)
 
 
 @no_collection()
@@ -154,18 +154,19 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
     The model does not change meanwhile, so that other threads can save it or run it.
     """
     initializers = {value: twin_of(value) for value in model.graph.initializers.values()}
-    for value, stand_in in initializers.items():
-        stand_in.const_value = chosen.get(value, value.const_value)
-    in_bodies = {value: tensor for value, tensor in chosen.items() if value not in initializers}
-    with _replaced(in_bodies):
-        proto = ir.serde.serialize_model(view_of(model, list(initializers.values()), list(model.graph)))
-    removed = {value.name for value in contents.removed(model)}
-    if contents.as_inputs or removed:
-        _add_to_inputs(proto.graph, {str(value.name) for value in weights(model)})
-    if removed:
-        kept = [tensor for tensor in proto.graph.initializer if tensor.name not in removed]
-        del proto.graph.initializer[:]
-        proto.graph.initializer.extend(kept)
+    for value, twin in initializers.items():
+        twin.const_value = chosen.get(value, value.const_value)
+    removed = contents.removed(model)
+    as_inputs = [initializers[value] for value in weights(model)] if contents.as_inputs or removed else []
+    for twin in as_inputs:
+        if twin.type is None or twin.shape is None:
+            tensor = placeholder(twin, "", 0)
+            twin.type, twin.shape = ir.TensorType(tensor.dtype), tensor.shape
+    names = {twin.name for twin in as_inputs}
+    inputs = [*(value for value in model.graph.inputs if value.name not in names), *as_inputs]
+    written = [twin for value, twin in initializers.items() if value not in removed]
+    with _replaced({value: tensor for value, tensor in chosen.items() if value not in initializers}):
+        proto = ir.serde.serialize_model(view_of(model, written, list(model.graph), inputs))
     drop_initializer_infos(proto.graph)
     remove_metadata(proto, contents.metadata)
     if model.meta.get(metadata.BARE_DECLARATIONS):
@@ -195,26 +196,6 @@ def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
     finally:
         for value, original in before:
             value.const_value = original
-
-
-def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Makes initializers graph inputs, after the other inputs and in the order of the initializers.
-
-    Args:
-        graph: the graph.
-        names: the initializers.
-    """
-    known = {info.name: info for info in (*graph.value_info, *graph.input)}
-    added: dict[str, onnx.ValueInfoProto] = {}
-    for tensor in graph.initializer:
-        if tensor.name in names:
-            made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            added[tensor.name] = known.get(tensor.name, made)
-    inputs = [info for info in graph.input if info.name not in added]
-    others = [info for info in graph.value_info if info.name not in added]
-    del graph.input[:], graph.value_info[:]
-    graph.input.extend([*inputs, *added.values()])
-    graph.value_info.extend(others)
 
 
 def drop_initializer_infos(graph: onnx.GraphProto) -> None:
@@ -350,10 +331,15 @@ def twin_of(value: ir.Value) -> ir.Value:
     return found
 
 
-def view_of(model: ir.Model, initializers: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> ir.Model:
-    """Returns a model with other initializers and nodes; all else is that of ``model``."""
+def view_of(
+    model: ir.Model,
+    initializers: Sequence[ir.Value],
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value] | None = None,
+) -> ir.Model:
+    """Returns a model with other initializers and nodes, and maybe inputs; all else is that of ``model``."""
     graph = ir.GraphView(
-        model.graph.inputs,
+        model.graph.inputs if inputs is None else inputs,
         model.graph.outputs,
         nodes=nodes,
         initializers=initializers,

@@ -1,4 +1,7 @@
-"""Writes bytes and tensors to a file one after another, without a copy in memory, and with a progress bar."""
+"""Writes bytes and tensors to a file one after another, without a copy in memory, and with a progress bar.
+
+The writer of onnx_ir needs a path, reports progress between tensors only, and does not check the number of bytes.
+"""
 
 from __future__ import annotations
 
