@@ -1,7 +1,9 @@
 """The data file of a model: where each initializer is stored, and what the model in memory reads after a save.
 
+``ir.external_data`` aligns to 4096 bytes or more, and it stores tied weights once for each name.
+
 A save may remove the data file that the model in memory reads. Such a model then reads the new data file, or a map of
-the old one.
+the old one; ``ir.save`` would make its tensors invalid.
 """
 
 from __future__ import annotations
@@ -9,20 +11,17 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx.files.stored_weight import StoredWeight
 from fx_onnx.files.streaming import Piece
-from fx_onnx.onnx_model.weights import LazyWeight, Weight, memory_key
+from fx_onnx.onnx_model.dtypes import is_sub_byte
+from fx_onnx.onnx_model.weights import LazyWeight, Weight, mapped, memory_key
 from fx_onnx.passes.traversal import all_initializers
 
-__all__ = ["DataLocation", "data_file", "data_locations", "reads", "without_files"]
+__all__ = ["data_file", "reads", "without_files"]
 
 EXTERNAL_FROM_BYTES = 256
 """Smaller tensors stay in the model file, because shape inference may read them and they take little space."""
@@ -30,52 +29,26 @@ ALIGNMENT_BYTES = 64
 """The alignment of tensors in the data file. A runtime that maps the file into memory gets aligned vectors."""
 
 
-@dataclass(frozen=True)
-class DataLocation:
-    """The location of a tensor in the data file.
+def data_file(model: ir.Model) -> tuple[dict[ir.Value, int], list[Piece]]:
+    """Returns the offset of each initializer in the data file, and the pieces of the file in order.
 
-    Attributes:
-        value: the initializer.
-        tensor: its data.
-        offset: where the data starts, in bytes.
-        first: False for a tied weight whose data another initializer writes.
+    Initializers that share memory share an offset. Zeros align the others.
     """
-
-    value: ir.Value
-    tensor: ir.TensorProtocol
-    offset: int
-    first: bool
-
-
-def data_locations(model: ir.Model) -> list[DataLocation]:
-    """Returns the location of each initializer in the data file. Initializers that share memory share a location."""
-    locations: list[DataLocation] = []
-    offsets: dict[Hashable, int] = {}
+    offsets: dict[ir.Value, int] = {}
+    known: dict[Hashable, int] = {}
+    pieces: list[Piece] = []
     end = 0
     for value in all_initializers(model.graph):
         tensor = value.const_value
         if tensor is None or isinstance(tensor, (ir.StringTensor, StoredWeight)) or tensor.nbytes < EXTERNAL_FROM_BYTES:
             continue
         key = _identity(tensor)
-        if key in offsets:
-            locations.append(DataLocation(value, tensor, offsets[key], first=False))
-            continue
-        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        offsets[key] = offset
-        locations.append(DataLocation(value, tensor, offset, first=True))
-        end = offset + tensor.nbytes
-    return locations
-
-
-def data_file(locations: Sequence[DataLocation]) -> list[Piece]:
-    """Returns the pieces of the data file, in order: for each tensor the zeros that align it, and its data."""
-    pieces: list[Piece] = []
-    end = 0
-    for location in locations:
-        if location.first:
-            pieces += [bytes(location.offset - end), location.tensor]
-            end = location.offset + location.tensor.nbytes
-    return pieces
+        if key not in known:
+            pieces += [bytes(-end % ALIGNMENT_BYTES), tensor]
+            known[key] = end + -end % ALIGNMENT_BYTES
+            end = known[key] + tensor.nbytes
+        offsets[value] = known[key]
+    return offsets, pieces
 
 
 def _identity(tensor: ir.TensorProtocol) -> Hashable:
@@ -112,35 +85,22 @@ def without_files(
         written: the tensors of the new data file. The others read a map of the old file, which exists until the
             tensors are deleted.
     """
-    replaced: dict[ir.Value, ir.TensorProtocol] = {}
-    for file in files:
-        mapped: npt.NDArray[Any] | None = None
-        for value in all_initializers(model.graph):
-            tensor = replaced.get(value, value.const_value)
-            if tensor is None or not reads(tensor, file):
-                continue
-            if value in written:
-                replaced[value] = written[value]
-                continue
-            mapped = _map(file) if mapped is None else mapped
-            replaced[value] = _over_map(tensor, file, mapped)
-    return replaced
+    known = list(files)
+    return {
+        value: written[value] if value in written else _mapped(value.const_value, known)
+        for value in all_initializers(model.graph)
+        if value.const_value is not None and any(reads(value.const_value, file) for file in known)
+    }
 
 
-def _map(file: Path) -> npt.NDArray[Any]:
-    """Returns the bytes of a file, which stay readable after the file is removed."""
-    return np.asarray(np.memmap(file, np.uint8, "r")) if file.stat().st_size else np.empty(0, np.uint8)
+def _mapped(tensor: ir.TensorProtocol, files: Sequence[Path]) -> ir.TensorProtocol:
+    """Returns a tensor with the same values that does not need the files, because it reads a memory map of its bytes.
 
-
-def _over_map(tensor: ir.TensorProtocol, file: Path, mapped: npt.NDArray[Any]) -> ir.TensorProtocol:
-    """Returns a tensor with the same values that reads the mapped bytes instead of the file."""
+    The array of ``ir.ExternalTensor`` would map the whole file once more for each tensor.
+    """
     if isinstance(tensor, LazyWeight):
-        return tensor.over([_over_map(source, file, mapped) for source in tensor.sources])
-    if not isinstance(tensor, ir.ExternalTensor) or not reads(tensor, file):
+        return tensor.over([_mapped(source, files) for source in tensor.sources])
+    if not isinstance(tensor, ir.ExternalTensor) or not any(reads(tensor, file) for file in files):
         return tensor
-    if tensor.dtype.bitwidth < 8:  # the values are packed
-        array = np.array(tensor.numpy())
-    else:
-        start = tensor.offset or 0
-        array = mapped[start : start + tensor.nbytes].view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
-    return ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
+    whole = is_sub_byte(tensor.dtype) or not tensor.nbytes  # packed values cannot be mapped, and nothing neither
+    return ir.Tensor(tensor.numpy() if whole else mapped(tensor), dtype=tensor.dtype, name=tensor.name)

@@ -10,6 +10,8 @@ A model at ``m.onnx`` reads ``m.onnx.data``. A save over it takes these steps:
 5. Rename the new model to ``m.onnx``. This is the moment at which the new model replaces the old one.
 6. Remove ``m.onnx.data`` and the journal.
 
+``ir.save`` replaces the data file before the model, so that the old model reads new data for a moment.
+
 A name of a data file is used again only after a model that does not read any has replaced the model, so a reader that
 opened the old model finds its own data file or none.
 """
@@ -101,12 +103,12 @@ class FileReplacement:
         Args:
             is_read: returns whether the model in memory reads a file.
         """
-        for generation in itertools.count(self._generation + 1):
-            path = self._path.with_name(_data_name(self._path.name, generation))
-            stale = generation == 0 and self._read is not None and path.is_file()
-            if not os.path.lexists(path) or (stale and not is_read(path) and not self._is_read_by_others(path)):
-                return path.name
-        raise StopIteration  # itertools.count does not end
+        names = (_data_name(self._path.name, number) for number in itertools.count(self._generation + 1))
+        first = self._path.with_name(_data_name(self._path.name, 0))
+        stale = self._generation < 0 and self._read is not None and first.is_file()
+        if stale and not is_read(first) and not self._is_read_by_others(first):
+            return first.name
+        return next(name for name in names if not os.path.lexists(self._path.with_name(name)))
 
     def install(self, model: Sequence[Piece], data: Sequence[Piece] = (), data_name: str | None = None) -> None:
         """Writes the new files, then moves them to their names; the model is the last.
@@ -117,7 +119,7 @@ class FileReplacement:
         """
         if data_name is not None:
             like = self.old_data[-1] if self.old_data else self._path.with_name(data_name)
-            new_data = self._write(data, self._path.with_name(data_name), like)
+            new_data = self._write(data, self._path, like)
             self._new_data = [_Entry(data_name, _identity(new_data))]
         new_model = self._write(model, self._model, self._model)
         self._write_journal()
@@ -151,9 +153,9 @@ class FileReplacement:
             with suppress(OSError):
                 self._journal.remove()
 
-    def _write(self, pieces: Sequence[Piece], target: Path, like: Path) -> Path:
-        """Writes a temporary file beside ``target``, with the permissions of ``like`` if that exists."""
-        temporary = target.with_name(f"{_hidden_prefix(self._name_beside(target))}.{secrets.token_hex(4)}.new")
+    def _write(self, pieces: Sequence[Piece], model: Path, like: Path) -> Path:
+        """Writes a temporary file beside ``model``, with the permissions of ``like`` if that exists."""
+        temporary = model.with_name(f"{_hidden_prefix(model.name)}.{secrets.token_hex(4)}.new")
         self._temporaries.append(temporary)
         with temporary.open("xb") as file:
             write(pieces, file)
@@ -163,9 +165,6 @@ class FileReplacement:
             if self._durable:
                 os.fsync(file.fileno())
         return temporary
-
-    def _name_beside(self, target: Path) -> str:
-        return self._model.name if target == self._model else self._path.name
 
     def _write_journal(self) -> None:
         if self._journal is not None and (self._new_data or self.old_data):

@@ -1,4 +1,8 @@
-"""A file that exists and is locked while its owner works. The lock of a process that dies is free at once."""
+"""A file that exists and is locked while its owner works. The lock of a process that dies is free at once.
+
+onnx_ir has no locks. The package filelock does not pass on what a dead owner wrote, leaves the file behind, and knows
+only one of the errors of file systems without locks.
+"""
 
 from __future__ import annotations
 

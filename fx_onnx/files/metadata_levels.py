@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -11,7 +11,7 @@ from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.onnx_model import metadata
 
-__all__ = ["LEVELS", "check_level", "remove_metadata", "remove_metadata_of_declarations"]
+__all__ = ["LEVELS", "check_level", "graphs_in", "remove_metadata", "remove_metadata_of_declarations"]
 
 LEVELS = ("full", "names", "none")
 
@@ -53,11 +53,23 @@ def remove_metadata(model: onnx.ModelProto, level: str) -> None:
     if level == "full":
         return
     kept = _NAMES if level == "names" else frozenset()
-    _clean([model, *model.functions], kept)
-    for function in model.functions:
-        _clean(function.value_info, kept)
-        _clean_nodes(function.node, kept)
-    _clean_graph(model.graph, kept)
+    graphs = [each for owner in (model.graph, *model.functions) for each in graphs_in(owner)]
+    _clean([model], kept)
+    for graph in graphs:
+        is_function = isinstance(graph, onnx.FunctionProto)
+        values = () if is_function else (*graph.input, *graph.output, *graph.initializer)
+        _clean([graph, *graph.value_info, *graph.node, *values], kept)
+        for node in graph.node:
+            node.ClearField("doc_string")
+
+
+def graphs_in(graph: Any) -> Iterator[Any]:
+    """Yields the message of a graph or a function, and those of all graphs inside it."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for each in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from graphs_in(each)
 
 
 def remove_metadata_of_declarations(graph: onnx.GraphProto) -> None:
@@ -70,22 +82,6 @@ def remove_metadata_of_declarations(graph: onnx.GraphProto) -> None:
     for value in (*graph.input, *graph.output):
         if any((entry.key, entry.value) in kinds for entry in value.metadata_props):
             _clean([value], frozenset())
-
-
-def _clean_graph(graph: onnx.GraphProto, kept: frozenset[str]) -> None:
-    _clean([graph, *graph.input, *graph.output, *graph.value_info, *graph.initializer], kept)
-    _clean_nodes(graph.node, kept)
-
-
-def _clean_nodes(nodes: Iterable[onnx.NodeProto], kept: frozenset[str]) -> None:
-    for node in nodes:
-        _clean([node], kept)
-        node.ClearField("doc_string")
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _clean_graph(attribute.g, kept)
-            for graph in attribute.graphs:
-                _clean_graph(graph, kept)
 
 
 def _clean(messages: Iterable[Any], kept: frozenset[str]) -> None:

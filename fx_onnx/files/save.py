@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from fx_onnx.extension_points import rooms
 from fx_onnx.files.destination import check_destination
-from fx_onnx.files.external_data import data_file, data_locations, reads, without_files
+from fx_onnx.files.external_data import data_file, reads, without_files
 from fx_onnx.files.file_replacement import replacement
-from fx_onnx.files.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
+from fx_onnx.files.serialization import Contents, placeholder, serialized, single_file
 from fx_onnx.files.streaming import Piece, length, write
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.findings import warn
@@ -124,16 +124,20 @@ class _Job:
 
 def _save(job: _Job, destination: Destination, path: Path | None, external_data: bool | None) -> None:
     """Writes one file, or two files if the weights need a file of their own."""
-    removed = [] if job.contents.initializers else weights(job.model)
+    removed = job.contents.removed(job.model)
     require_data(value for value in all_initializers(job.model.graph) if value not in removed)
     with _system_errors(destination):
-        if not external_data and _save_single(job, destination, path):
-            return
-        if path is None or _is_stream(path):
+        single = None if external_data else _single(job)
+        data_name = None
+        if path is not None and not _is_stream(path):
+            data_name = _replace(job, path, single)
+        elif single is None:
             raise ArgumentError(
                 "External data and models above 2 GB need a file path, not a stream.", id=MessageId.FILE
             )
-        data_name = _save_external(job, path)
+        else:
+            with nullcontext(destination) if path is None else path.open("wb") as file:
+                write(single, file)
     if external_data is False and data_name is not None:
         warn(
             f"A model above 2 GB does not fit into a single ONNX file; its weights are in {data_name}.",
@@ -178,43 +182,25 @@ def require_data(values: Iterable[ir.Value]) -> None:
 # Files
 
 
-def _save_single(job: _Job, destination: Destination, path: Path | None) -> bool:
-    """Writes a single file and returns True, or does nothing and returns False if the file is too long for protobuf."""
+def _single(job: _Job) -> list[Piece] | None:
+    """Returns the pieces of a single file, or None if it would be too long for protobuf."""
     pieces = single_file(job.model, job.contents)
-    if length(pieces) > MAX_FILE_BYTES:
-        return False
-    if path is None:
-        write(pieces, destination)
-    elif _is_stream(path):
-        with path.open("wb") as file:
-            write(pieces, file)
-    else:
-        _replace(job, path, pieces)
-    return True
+    return pieces if length(pieces) <= MAX_FILE_BYTES else None
 
 
-def _save_external(job: _Job, path: Path) -> str | None:
-    """Writes the model, and its larger initializers beside it. Returns the name of the data file if it has one."""
-    locations = data_locations(job.model) if job.contents.initializers else []
-    if not locations:
-        removed = [] if job.contents.initializers else weights(job.model)
-        chosen = {value: tensor for value, tensor in placeholders(job.model).items() if value in removed}
-        _replace(job, path, [serialized(job.model, chosen, job.contents).SerializeToString()])
-        return None
+def _replace(job: _Job, path: Path, single: list[Piece] | None) -> str | None:
+    """Replaces the model at ``path``: by a single file, or by a model with its larger initializers beside it.
+
+    Returns:
+        The name of the data file if there is one.
+    """
+    offsets, data = data_file(job.model) if single is None and job.contents.initializers else ({}, [])
     with replacement(path, durable=job.durable) as files:
-        name = files.new_data_name(job.reads)
-        written = {each.value: placeholder(each.value, name, each.offset, path.parent) for each in locations}
-        message = serialized(job.model, written, job.contents).SerializeToString()
-        files.install([message], data_file(locations), name)
+        name = files.new_data_name(job.reads) if data else None
+        written = {value: placeholder(value, str(name), offset, path.parent) for value, offset in offsets.items()}
+        files.install(single or [serialized(job.model, written, job.contents).SerializeToString()], data, name)
         job.detach(files.old_data, written)
     return name
-
-
-def _replace(job: _Job, path: Path, pieces: Sequence[Piece]) -> None:
-    """Writes a model without a data file."""
-    with replacement(path, durable=job.durable) as files:
-        files.install(pieces)
-        job.detach(files.old_data, {})
 
 
 def _is_stream(path: Path) -> bool:

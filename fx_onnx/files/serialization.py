@@ -2,14 +2,13 @@
 
 The fields of a message may have any order, and their lengths are known before any weight is read. Therefore onnx_ir
 serializes the graph without its weights, and the weights are appended one by one. Memory never holds a second copy of
-the weights.
+the weights, whereas onnx and protobuf write and read only whole messages.
 """
 
 from __future__ import annotations
 
-import io
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -18,10 +17,11 @@ from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError, Message
 
-from fx_onnx.files.metadata_levels import remove_metadata, remove_metadata_of_declarations
+from fx_onnx.files.metadata_levels import graphs_in, remove_metadata, remove_metadata_of_declarations
 from fx_onnx.files.stored_weight import StoredWeight
-from fx_onnx.files.streaming import Piece
+from fx_onnx.files.streaming import Piece, length
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import traced_lines
@@ -43,9 +43,6 @@ __all__ = [
     "weights",
 ]
 
-_MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
-_GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
-_TENSOR_FIELDS = onnx.TensorProto.DESCRIPTOR.fields_by_name
 _ENTRIES_AT_ONCE = 1024
 
 
@@ -64,6 +61,10 @@ class Contents:
     as_inputs: bool = False
     metadata: str = "full"
 
+    def removed(self, model: ir.Model) -> set[ir.Value]:
+        """Returns the initializers that are not written."""
+        return set() if self.initializers else set(weights(model))
+
 
 # Writing
 
@@ -74,26 +75,22 @@ def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
     chosen = placeholders(model)
     streamed = {str(value.name): value.const_value for value in chosen}
     proto = serialized(model, chosen, contents)
-    pieces: list[Piece] = []
-    total = 0
+    initializers: list[Piece] = []
     for initializer in proto.graph.initializer:
-        tensor = streamed.get(initializer.name)
-        if tensor is None:
-            body = initializer.SerializeToString()
-        else:
-            initializer.ClearField("external_data")
-            initializer.ClearField("data_location")
-            body = initializer.SerializeToString() + _header(_TENSOR_FIELDS["raw_data"].number, tensor.nbytes)
-        size = len(body) + (0 if tensor is None else tensor.nbytes)
-        head = _header(_GRAPH_FIELDS["initializer"].number, size) + body
-        pieces += [head] if tensor is None else [head, tensor]
-        total += len(head) + size - len(body)
+        initializers += _field(onnx.GraphProto, "initializer", _tensor(initializer, streamed.get(initializer.name)))
     del proto.graph.initializer[:]
     graph = _graph(proto.graph)
     proto.ClearField("graph")
-    total += sum(map(len, graph))
-    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, total)
-    return [start, *graph, *pieces]
+    return [proto.SerializeToString(), *_field(onnx.ModelProto, "graph", [*graph, *initializers])]
+
+
+def _tensor(message: onnx.TensorProto, data: ir.TensorProtocol | None) -> list[Piece]:
+    """Returns the message of a tensor in pieces. If there is ``data``, it is the values of a placeholder."""
+    if data is None:
+        return [message.SerializeToString()]
+    message.ClearField("external_data")
+    message.ClearField("data_location")
+    return [message.SerializeToString(), *_field(onnx.TensorProto, "raw_data", [data])]
 
 
 def _graph(graph: onnx.GraphProto) -> list[bytes]:
@@ -103,10 +100,10 @@ def _graph(graph: onnx.GraphProto) -> list[bytes]:
     """
     pieces: list[bytes] = []
     for field in ("node", "value_info"):
-        number, entries = _GRAPH_FIELDS[field].number, getattr(graph, field)
+        entries = getattr(graph, field)
         for start in range(0, len(entries), _ENTRIES_AT_ONCE):
-            bodies = [each.SerializeToString() for each in entries[start : start + _ENTRIES_AT_ONCE]]
-            pieces.append(b"".join(part for body in bodies for part in (_header(number, len(body)), body)))
+            part = onnx.GraphProto(**{field: entries[start : start + _ENTRIES_AT_ONCE]})
+            pieces.append(part.SerializeToString())
         graph.ClearField(field)
     return [graph.SerializeToString(), *pieces]
 
@@ -122,22 +119,18 @@ def placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
     return {value: placeholder(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
 
 
-def _header(field: int, length: int) -> bytes:
-    """Returns the header of a length-delimited protobuf field: its number with wire type 2, and its length."""
-    return _varint(field << 3 | 2) + _varint(length)
+def _field(message: type[Message], name: str, content: Sequence[Piece]) -> list[Piece]:
+    """Returns a field in pieces: its number with the wire type 2, the length of the content, and the content."""
+    key = message.DESCRIPTOR.fields_by_name[name].number << 3 | 2
+    return [_varint(key) + _varint(length(content)), *content]
 
 
 def _varint(number: int) -> bytes:
-    """Returns the base-128 encoding of protobuf: seven bits a byte, the lowest first."""
-    groups = bytearray()
-    while number > 0x7F:
-        groups.append(number & 0x7F | 0x80)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
+    """Returns the encoding of an integer in protobuf: a message with only this integer, without the field's number."""
+    return bytes(onnx.OperatorSetIdProto(version=number).SerializeToString()[1:])
 
 
-def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.TensorProtocol:
+def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.ExternalTensor:
     """Returns a tensor that serializes to the initializer's name, dtype, dims and location, without data.
 
     When the file at ``location`` in ``folder`` exists, the tensor can be read.
@@ -150,8 +143,8 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
             f"The initializer {value.name!r} has neither data nor a known shape and dtype; give it a const_value.",
             id=MessageId.WEIGHT_WITHOUT_DATA,
         )
-    length = None if tensor is None else tensor.nbytes
-    return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
+    size = None if tensor is None else tensor.nbytes
+    return ir.ExternalTensor(location, offset, size, dtype, shape=shape, name=str(value.name), base_dir=folder)
 
 
 @no_collection()
@@ -161,19 +154,19 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
     The model does not change meanwhile, so that other threads can save it or run it.
     """
     initializers = {value: twin_of(value) for value in model.graph.initializers.values()}
-    for value, stand_in in initializers.items():
-        stand_in.const_value = chosen.get(value, value.const_value)
-    in_bodies = {value: tensor for value, tensor in chosen.items() if value not in initializers}
-    with _replaced(in_bodies):
-        proto = ir.serde.serialize_model(view_of(model, list(initializers.values()), list(model.graph)))
-    names = {str(value.name) for value in weights(model)}
-    removed = set() if contents.initializers else names
-    if contents.as_inputs or removed:
-        _add_to_inputs(proto.graph, names)
-    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in removed]
-    if removed:
-        del proto.graph.initializer[:]
-        proto.graph.initializer.extend(kept)
+    for value, twin in initializers.items():
+        twin.const_value = chosen.get(value, value.const_value)
+    removed = contents.removed(model)
+    as_inputs = [initializers[value] for value in weights(model)] if contents.as_inputs or removed else []
+    for twin in as_inputs:
+        if twin.type is None or twin.shape is None:
+            tensor = placeholder(twin, "", 0)
+            twin.type, twin.shape = ir.TensorType(tensor.dtype), tensor.shape
+    names = {twin.name for twin in as_inputs}
+    inputs = [*(value for value in model.graph.inputs if value.name not in names), *as_inputs]
+    written = [twin for value, twin in initializers.items() if value not in removed]
+    with _replaced({value: tensor for value, tensor in chosen.items() if value not in initializers}):
+        proto = ir.serde.serialize_model(view_of(model, written, list(model.graph), inputs))
     drop_initializer_infos(proto.graph)
     remove_metadata(proto, contents.metadata)
     if model.meta.get(metadata.BARE_DECLARATIONS):
@@ -205,51 +198,19 @@ def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
             value.const_value = original
 
 
-def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Makes initializers graph inputs, after the other inputs and in the order of the initializers.
-
-    Args:
-        graph: the graph.
-        names: the initializers.
-    """
-    known = {info.name: info for info in (*graph.value_info, *graph.input)}
-    added: dict[str, onnx.ValueInfoProto] = {}
-    for tensor in graph.initializer:
-        if tensor.name in names:
-            made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            added[tensor.name] = known.get(tensor.name, made)
-    inputs = [info for info in graph.input if info.name not in added]
-    others = [info for info in graph.value_info if info.name not in added]
-    del graph.input[:], graph.value_info[:]
-    graph.input.extend([*inputs, *added.values()])
-    graph.value_info.extend(others)
-
-
 def drop_initializer_infos(graph: onnx.GraphProto) -> None:
     """Removes the initializers from ``value_info``; a tensor has its dtype and its shape itself.
 
     Tools that replace an initializer by another one, such as a quantizer, leave its old shape in ``value_info``. The
     metadata of an entry moves to the tensor.
     """
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    dropped = [place for place, info in enumerate(graph.value_info) if info.name in tensors]
-    for place in dropped:
-        info = graph.value_info[place]
-        tensors[info.name].metadata_props.extend(info.metadata_props)
-    for run in reversed(_runs(dropped)):  # not one by one, because each deletion moves all later entries
-        del graph.value_info[run]
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                drop_initializer_infos(subgraph)
-
-
-def _runs(places: Sequence[int]) -> list[slice]:
-    """Returns the runs of consecutive numbers in an increasing sequence."""
-    known = set(places)
-    starts = (place for place in places if place - 1 not in known)
-    stops = (place + 1 for place in places if place + 1 not in known)
-    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
+    for each in graphs_in(graph):
+        tensors = {tensor.name: tensor for tensor in each.initializer}
+        infos = each.value_info
+        infos.sort(key=lambda info, tensors=tensors: info.name in tensors)  # stable, so the others keep their order
+        while infos and infos[-1].name in tensors:
+            info = infos.pop()
+            tensors[info.name].metadata_props.extend(info.metadata_props)
 
 
 # Reading
@@ -289,7 +250,7 @@ def referenced_files(path: Path) -> set[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, RecursionError, DecodeError):
             _find_locations(file, "ModelProto", size, found)
     return found
 
@@ -304,31 +265,18 @@ def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> 
         if key & 7 in (1, 5):  # 8 or 4 bytes
             file.seek(8 if key & 7 == 1 else 4, 1)
             continue
-        length = _read_varint(file)
-        start = file.tell()
-        if key & 7 != 2 or key < 8 or start + length > end:
+        size, start = _read_varint(file), file.tell()
+        if key & 7 != 2 or key < 8 or start + size > end:
             raise ValueError("this is not a protobuf message")
-        nested = _NESTED[message].get(key >> 3)
+        nested = _NESTED[message].get(key >> 3, "")
         if nested == "StringStringEntryProto":
-            found.update(_location(file.read(length)))
-        elif (
-            nested is not None
-            and nested in _NESTED
-            and (length > _READ_AT_ONCE_BYTES or b"location" in file.read(length))
-        ):
+            entry = onnx.StringStringEntryProto.FromString(file.read(size))
+            if entry.key == "location" and isinstance(entry.value, str):  # bytes that are not UTF-8 stay bytes
+                found.add(posixpath.normpath(entry.value))
+        elif nested in _NESTED and (size > _READ_AT_ONCE_BYTES or b"location" in file.read(size)):
             file.seek(start)
-            _find_locations(file, nested, start + length, found)
-        file.seek(start + length)
-
-
-def _location(entry: bytes) -> Iterator[str]:
-    """Yields the path in an entry of external_data if its key is "location"."""
-    file, fields = io.BytesIO(entry), dict[int, bytes]()
-    while file.tell() < len(entry):
-        field = _read_varint(file) >> 3
-        fields[field] = file.read(_read_varint(file))
-    if fields.get(1) == b"location":
-        yield posixpath.normpath(fields.get(2, b"").decode())
+            _find_locations(file, nested, start + size, found)
+        file.seek(start + size)
 
 
 def _read_varint(file: BinaryIO) -> int:
@@ -339,11 +287,9 @@ def _read_varint(file: BinaryIO) -> int:
     """
     number = 0
     for shift in range(0, 70, 7):
-        byte = file.read(1)
-        if not byte:
-            break
-        number |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
+        (byte,) = file.read(1)
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
             return number
     raise ValueError("this is not a protobuf message")
 
@@ -385,10 +331,15 @@ def twin_of(value: ir.Value) -> ir.Value:
     return found
 
 
-def view_of(model: ir.Model, initializers: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> ir.Model:
-    """Returns a model with other initializers and nodes; all else is that of ``model``."""
+def view_of(
+    model: ir.Model,
+    initializers: Sequence[ir.Value],
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value] | None = None,
+) -> ir.Model:
+    """Returns a model with other initializers and nodes, and maybe inputs; all else is that of ``model``."""
     graph = ir.GraphView(
-        model.graph.inputs,
+        model.graph.inputs if inputs is None else inputs,
         model.graph.outputs,
         nodes=nodes,
         initializers=initializers,

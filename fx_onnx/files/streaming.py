@@ -1,4 +1,7 @@
-"""Writes bytes and tensors to a file one after another, without a copy in memory, and with a progress bar."""
+"""Writes bytes and tensors to a file one after another, without a copy in memory, and with a progress bar.
+
+The writer of onnx_ir needs a path, reports progress between tensors only, and does not check the number of bytes.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
         OnnxExporterError: the number of bytes of a tensor does not match its dtype and shape, or the file takes no more
             bytes.
     """
-    total, done = length(pieces), 0
+    total = length(pieces)
     has_own_bar = total >= PROGRESS_FROM_BYTES and not (shows_progress() or hides_progress())
     with _bar(total) if has_own_bar else nullcontext() as bar:
         target = _Writer(file, bar)
         for piece in pieces:
-            report_progress(done, total)
+            before = target.written
+            report_progress(before, total)
             if isinstance(piece, bytes):
-                done += target.write(piece)
+                target.write(piece)
                 continue
-            before, done = target.written, done + piece.nbytes
             stream(piece, target)
             if target.written - before != piece.nbytes:  # the lengths in the file depend on it
                 raise OnnxExporterError(
@@ -68,26 +71,23 @@ class _Writer:
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
-        if self._bar is None:
-            self._write(data, size)
-        else:
-            view = memoryview(data).cast("B")
-            for start in range(0, size, PROGRESS_STEP_BYTES):
-                piece = view[start : start + PROGRESS_STEP_BYTES]
-                self._write(piece, len(piece))
-                self._bar.update(len(piece))
+        step = max(size, 1) if self._bar is None else PROGRESS_STEP_BYTES
+        for start in range(0, size, step):
+            self._write(memoryview(data).cast("B")[start : start + step])
         self.written += size
         return size
 
-    def _write(self, data: Any, size: int) -> None:
+    def _write(self, data: memoryview) -> None:
         """Repeats a write that was not complete. An unbuffered file or a pipe takes as much as fits at the moment."""
-        written = self._file.write(data)
-        if written is None and isinstance(self._file, io.RawIOBase):
-            written = 0
-        while isinstance(written, int) and written < size:
-            count = self._file.write(memoryview(data).cast("B")[written:])
+        done = 0
+        while done < len(data):
+            count = self._file.write(data[done:])
+            if not isinstance(count, int) and not isinstance(self._file, io.RawIOBase):
+                count = len(data) - done  # an object that does not count takes all
             if not count:
                 raise OnnxExporterError(
-                    f"The file took {written} of {size} bytes and no more; save to a path, or to a blocking file."
+                    f"The file took {done} of {len(data)} bytes and no more; save to a path, or to a blocking file."
                 )
-            written += count
+            done += count
+        if self._bar is not None:
+            self._bar.update(done)

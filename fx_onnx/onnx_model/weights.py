@@ -33,6 +33,7 @@ __all__ = [
     "has_storage",
     "is_of_state_dict",
     "is_subclass",
+    "mapped",
     "memory_key",
     "overlap",
     "permuted",
@@ -43,7 +44,6 @@ __all__ = [
     "tied_names",
     "weight",
 ]
-
 
 PIECE_BYTES = 16 * 1024**2
 """A tensor that is computed, not contiguous or not on the CPU is written in pieces of this size."""
@@ -372,7 +372,7 @@ def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tenso
         values = tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1")
         return _cut(torch.from_numpy(values), cuts)
     dtype = torch_dtype(tensor.dtype)
-    found = _mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
+    found = mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
     if cuts:
         found = found[_slices(cuts)]
     values = np.ascontiguousarray(found)
@@ -381,7 +381,7 @@ def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tenso
     return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(found.shape)
 
 
-def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:
+def mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:
     """Returns the values as a memory map of their file, so that only the parts that are read use memory."""
     data = np.memmap(tensor.path, np.uint8, "r", offset=tensor.offset or 0, shape=(tensor.nbytes,))
     return data.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())

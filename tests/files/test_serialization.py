@@ -1,5 +1,8 @@
 """Tests of the files that a saved model reads, found without reading its weights, and of its inputs."""
 
+import io
+import itertools
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -9,7 +12,9 @@ import torch
 from onnx import TensorProto, helper
 
 import fx_onnx
+from fx_onnx.files.save import save
 from fx_onnx.files.serialization import drop_initializer_infos, referenced_files
+from tests.text_models import model_of
 
 
 def external(location):
@@ -69,6 +74,50 @@ def test_a_damaged_model_names_the_files_before_the_damage(tmp_path):
     for damaged in (raw.replace(b"length\x12", b"length\x0a\xff"), raw.replace(b"a.data", b"\xff" * 6), raw[:-9]):
         (tmp_path / "m").write_bytes(damaged)
         assert referenced_files(tmp_path / "m") <= {"a.data"}
+
+
+def streamed(model):
+    """Returns a saved model, and the message of onnx_ir, which has the weights too."""
+    file, whole = io.BytesIO(), ir.serde.serialize_model(model)
+    save(model, file)
+    drop_initializer_infos(whole.graph)
+    return onnx.load_from_string(file.getvalue()), whole
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21])
+def test_lengths_of_one_to_four_bytes(size):
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (uint8 x) => (uint8[N] y) { y = Add(x, w) }'
+    model = model_of(text, w=torch.full((size,), 7, dtype=torch.uint8))
+    found, whole = streamed(model)
+    assert found == whole
+    assert found.graph.initializer[0].raw_data == b"\7" * size
+
+
+@pytest.mark.parametrize("count", [1, 1023, 1024, 1025, 2500])
+def test_nodes_and_values_keep_their_order(count):
+    names = ["x", *(f"v{number}" for number in range(count)), "y"]
+    nodes = [helper.make_node("Neg", [source], [result]) for source, result in itertools.pairwise(names)]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
+    whole = helper.make_graph(nodes, "g", infos[:1], infos[-1:], value_info=infos[1:-1])
+    found, expected = streamed(ir.serde.deserialize_model(helper.make_model(whole)))
+    assert found == expected
+    assert [info.name for info in found.graph.value_info] == names[1:-1]
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_weights_without_a_declared_type_become_inputs_with_one(include):
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+    g (float[2, 3] x) => (float[2, 3] y) { a = Add(x, w)  y = Add(a, s) }"""
+    model = model_of(text, w=torch.ones(2, 3), s=torch.tensor(1.0))
+    for value in model.graph.initializers.values():
+        value.type = value.shape = None
+    file = io.BytesIO()
+    save(model, file, include_initializers=include, keep_initializers_as_inputs=True)
+    graph = onnx.load_from_string(file.getvalue()).graph
+    wanted = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in (("w", [2, 3]), ("s", []))]
+    assert list(graph.input)[1:] == wanted
+    assert [each.name for each in graph.initializer] == (["w", "s"] if include else [])
+    assert all(value.type is None and value.shape is None for value in model.graph.initializers.values())
 
 
 def test_initializers_are_not_in_value_info():
