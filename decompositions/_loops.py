@@ -24,8 +24,8 @@ def slice_at(x: Tensor, axis: int, k: Tensor) -> Tensor:
 
 def indices_along(x: Tensor, axis: int) -> Tensor:
     """Returns the indices 0, 1, … along an axis, shaped as a row (axis -1) or a column (axis -2)."""
-    found = torch.arange(x.size(axis), device=x.device)
-    return found if axis == -1 else found.unsqueeze(-1)
+    indices = torch.arange(x.size(axis), device=x.device)
+    return indices if axis == -1 else indices.unsqueeze(-1)
 
 
 def for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()) -> Tensors:

@@ -29,8 +29,8 @@ def view_dtype(self: Tensor, dtype: torch.dtype) -> Tensor:
     numbers = self.view((_SIGNED if new < old else _UNSIGNED)[old]).to(torch.int64)
     places = range(0, 8 * max(old, new), 8 * min(old, new))
     if new < old:
-        numbers = torch.stack([numbers >> place for place in places], -1).flatten(-2)
+        numbers = torch.stack([numbers >> shift for shift in places], -1).flatten(-2)
     else:
         parts = numbers.reshape((*self.shape[:-1], self.size(-1) // len(places), len(places))).unbind(-1)
-        numbers = functools.reduce(torch.bitwise_or, (part << place for part, place in zip(parts, places, strict=True)))
+        numbers = functools.reduce(torch.bitwise_or, (part << shift for part, shift in zip(parts, places, strict=True)))
     return numbers.to(_SIGNED[new]).view(dtype)

@@ -170,8 +170,8 @@ def _to_half_spectrum(x: Operand, s: Any, dim: Any, norm: str | None, inverse: b
     """Returns the one-sided transform of real numbers, or the inverse one, which is its conjugate."""
     x = _floating(x)
     sizes, axes = _sizes_and_axes(x, s, dim)
-    found = _fft_r2c(_resize(real_part(x), sizes, axes), axes, _normalization(norm, inverse), True)
-    return conjugate(found) if inverse else found
+    spectrum = _fft_r2c(_resize(real_part(x), sizes, axes), axes, _normalization(norm, inverse), True)
+    return conjugate(spectrum) if inverse else spectrum
 
 
 def _to_real(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:

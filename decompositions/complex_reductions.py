@@ -286,9 +286,9 @@ def log_softmax(self: Complex, dim: int, dtype: torch.dtype | None = None) -> Te
 def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
     """Returns log Σ e^z."""
     powers, largest = _shifted_exp(self, dim)
-    found = log(Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
-    found = Complex(found.real + largest, found.imag)
-    return found if keepdim or not dim else Complex(found.real.squeeze(dim), found.imag.squeeze(dim))
+    result = log(Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
+    result = Complex(result.real + largest, result.imag)
+    return result if keepdim or not dim else Complex(result.real.squeeze(dim), result.imag.squeeze(dim))
 
 
 def log_add_exp(x: Complex, y: Complex) -> Complex:
@@ -326,8 +326,8 @@ def logcumsumexp(self: Complex, dim: int) -> Complex:
             sums.append(log_add_exp(sums[-1], Complex(self.real.narrow(dim, k, 1), self.imag.narrow(dim, k, 1))))
         return Complex(torch.cat([z.real for z in sums], dim), torch.cat([z.imag for z in sums], dim))
     powers, largest = _shifted_exp(self, dim)
-    found = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
-    return Complex(found.real + largest, found.imag)
+    result = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
+    return Complex(result.real + largest, result.imag)
 
 
 # ---------------------------------------------------------------- operators on both parts at once

@@ -77,7 +77,7 @@ def conv(
         result = weight.reshape(groups, -1, math.prod(weight.shape[1:])) @ of_groups
         result = result.reshape(*input.shape[: -axes - 1], weight.shape[0], *windows.shape[2:])
         return _with_bias(result, bias, axes)
-    pads = [count for each in reversed(list(padding) * (axes // len(padding))) for count in (each, each)]
+    pads = [count for pad in reversed(list(padding) * (axes // len(padding))) for count in (pad, pad)]
     return function(torch.nn.functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
 
 
@@ -107,7 +107,7 @@ def conv_transpose(
         result = result.reshape(*input.shape[: -axes - 1], groups * weight.shape[1], *result.shape[2:])
         return _with_bias(result, bias, axes)
     result = transposed(input, weight, None, stride, 0, 0, groups, dilation)
-    cuts, extras = (list(each) * axes if len(each) == 1 else list(each) for each in (padding, output_padding))
+    cuts, extras = (list(counts) * axes if len(counts) == 1 else list(counts) for counts in (padding, output_padding))
     pads = []
     for cut, extra in zip(reversed(cuts), reversed(extras), strict=True):
         pads += [-cut, extra - cut]

@@ -63,8 +63,8 @@ def roi_pool(
     best, row = torch.where(rows[:, None, :, :, None], best.unsqueeze(2), -math.inf).max(3)  # of (K, C, ph, H, pw)
     column = column.unsqueeze(2).expand(-1, -1, pooled_height, -1, -1).gather(3, row.unsqueeze(3)).squeeze(3)
     empty = ~(rows.any(2)[:, None, :, None] & columns.any(2)[:, None, None])
-    place = torch.where(empty, -1, row * width + column)
-    return torch.where(empty, 0.0, best), place.to(torch.int32)
+    position = torch.where(empty, -1, row * width + column)
+    return torch.where(empty, 0.0, best), position.to(torch.int32)
 
 
 @decomposes("torchvision::ps_roi_pool")
@@ -113,8 +113,8 @@ def _bilinear_samples(planes: Tensor, y: Tensor, x: Tensor) -> Tensor:
     for row, row_weight in ((top, 1 - (y - top)), (top + 1, y - top)):
         for column, column_weight in ((left, 1 - (x - left)), (left + 1, x - left)):
             inside = (row >= 0) & (row <= height - 1) & (column >= 0) & (column <= width - 1)
-            place = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
-            index = place.to(torch.int64).unsqueeze(2).expand(-1, -1, planes.shape[2], -1)
+            position = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+            index = position.to(torch.int64).unsqueeze(2).expand(-1, -1, planes.shape[2], -1)
             weight = torch.where(inside, row_weight * column_weight, 0.0)
             total = total + flat.gather(3, index) * weight.unsqueeze(2)
     return total

@@ -56,9 +56,9 @@ def _upper_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
         first, second = torch.triu_indices(n, n, 1, device=device).unbind(0)
         return first, second
     last = n * (n - 1) // 2 - 1
-    place = last - torch.arange(n * (n - 1) // 2, device=device)
-    row = torch.floor((torch.sqrt(8 * place.double() + 1) - 1) / 2).long()
-    return n - 2 - row, n - 1 - (place - row * (row + 1) // 2)
+    position = last - torch.arange(n * (n - 1) // 2, device=device)
+    row = torch.floor((torch.sqrt(8 * position.double() + 1) - 1) / 2).long()
+    return n - 2 - row, n - 1 - (position - row * (row + 1) // 2)
 
 
 @decomposes(aten.pdist.default, aten._pdist_forward.default)

@@ -59,10 +59,10 @@ def pivot_magnitude(x: Tensor) -> Tensor:
     return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
-def swap_rows(k: Tensor, place: Tensor, *matrices: Tensor) -> Tensors:
-    """Returns the matrices with rows k and ``place`` swapped; both are 0-d tensors or shaped [..., 1, 1]."""
+def swap_rows(k: Tensor, row: Tensor, *matrices: Tensor) -> Tensors:
+    """Returns the matrices with rows k and ``row`` swapped; both are 0-d tensors or shaped [..., 1, 1]."""
     rows = indices_along(matrices[0], -2)
-    order = torch.where(rows == k, place, torch.where(rows == place, k, rows))
+    order = torch.where(rows == k, row, torch.where(rows == row, k, rows))
     return tuple(x.gather(-2, order.expand(x.shape)) for x in matrices)
 
 
@@ -83,9 +83,9 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
         if swaps:
             permutation, pivots = swaps
             sizes = torch.where(indices_along(A, -2) < k, -1.0, pivot_magnitude(slice_at(A, -1, k)))
-            place = sizes.argmax(-2, keepdim=True)
-            A, permutation = swap_rows(k, place, A, permutation)
-            swaps = permutation, torch.where(indices_along(pivots, -1) == k, place.squeeze(-1) + 1, pivots)
+            row = sizes.argmax(-2, keepdim=True)
+            A, permutation = swap_rows(k, row, A, permutation)
+            swaps = permutation, torch.where(indices_along(pivots, -1) == k, row.squeeze(-1) + 1, pivots)
         return _eliminate_below(A, k), *swaps
 
     batch, count = A.shape[:-2], diagonal_length(A)

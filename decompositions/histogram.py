@@ -15,9 +15,9 @@ def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     A range of a single number is widened by 1 on both sides.
     """
     if isinstance(low, torch.SymFloat) or isinstance(high, torch.SymFloat):
-        given, found = (self.new_full((), low), self.new_full((), high)), _limits(self, 0, 0)
+        given, computed = (self.new_full((), low), self.new_full((), high)), _limits(self, 0, 0)
         same = given[0] == given[1]
-        return torch.where(same, found[0], given[0]), torch.where(same, found[1], given[1])
+        return torch.where(same, computed[0], given[0]), torch.where(same, computed[1], given[1])
     if low != high:
         return self.new_full((), low), self.new_full((), high)
     if self.numel() == 0:
@@ -32,9 +32,9 @@ def _count(values: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
     bins = edges.shape[0] - 1
     values = values.reshape(-1)
     inside = (values >= edges[0]) & (values <= edges[-1])
-    place = (torch.searchsorted(edges, values, right=True) - 1).clamp(0, bins - 1)
+    index = (torch.searchsorted(edges, values, right=True) - 1).clamp(0, bins - 1)
     weight = torch.ones_like(values) if weight is None else weight.reshape(-1).to(values.dtype)
-    return torch.zeros_like(edges[:-1]).scatter_add(0, place, weight.masked_fill(~inside, 0))
+    return torch.zeros_like(edges[:-1]).scatter_add(0, index, weight.masked_fill(~inside, 0))
 
 
 def _density(counts: Tensor, edges: Tensor, density: bool) -> Tensor:
@@ -91,9 +91,9 @@ def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     """Returns the number of elements in each of ``bins`` bins of equal width; NaN is in no bin."""
     first, last = _limits(self, min, max)
     values = self.reshape(-1)
-    place = ((values - first) * bins / (last - first)).floor().to(torch.int64).clamp(0, bins - 1)
+    index = ((values - first) * bins / (last - first)).floor().to(torch.int64).clamp(0, bins - 1)
     inside = (values >= first) & (values <= last)
-    return self.new_zeros(bins).scatter_add(0, place, inside.to(self.dtype))
+    return self.new_zeros(bins).scatter_add(0, index, inside.to(self.dtype))
 
 
 @decomposes(aten._histogramdd_bin_edges.default)
@@ -120,16 +120,16 @@ def histogramdd(self: Tensor, bins: list[Tensor], *, weight: Tensor | None = Non
     points = self.reshape(-1, self.shape[-1])
     weights = torch.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
     sizes = [edges.shape[0] - 1 for edges in bins]
-    place = torch.zeros_like(points[:, 0], dtype=torch.int64)
+    index = torch.zeros_like(points[:, 0], dtype=torch.int64)
     volume = self.new_ones(())
     for axis, (edges, size) in enumerate(zip(bins, sizes, strict=True)):
         values = points[:, axis]
         inside = (values >= edges[0]) & (values <= edges[-1])
         weights = weights.masked_fill(~inside, 0)
-        found = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, size - 1)
-        place = place * size + found
+        position = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, size - 1)
+        index = index * size + position
         volume = volume.unsqueeze(-1) * edges.diff()
-    counts = self.new_zeros(math.prod(sizes)).scatter_add(0, place, weights).reshape(sizes)
+    counts = self.new_zeros(math.prod(sizes)).scatter_add(0, index, weights).reshape(sizes)
     return counts / counts.sum() / volume if density else counts
 
 

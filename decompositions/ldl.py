@@ -48,12 +48,12 @@ def _choose_pivot(W: Tensor, k: Tensor) -> _Pivot:
     rows = indices_along(W, -2)
     sizes = pivot_magnitude(slice_at(W, -1, k))
     diagonal, below = slice_at(sizes, -2, k), torch.where(rows > k, sizes, 0.0)
-    largest, place = below.amax(-2, keepdim=True), below.argmax(-2, keepdim=True)
-    other = pivot_magnitude(W.gather(-1, place.expand((*W.shape[:-1], 1))))
-    largest_of_other = torch.where((rows >= k) & (rows != place), other, 0.0).amax(-2, keepdim=True)
+    largest, row = below.amax(-2, keepdim=True), below.argmax(-2, keepdim=True)
+    other = pivot_magnitude(W.gather(-1, row.expand((*W.shape[:-1], 1))))
+    largest_of_other = torch.where((rows >= k) & (rows != row), other, 0.0).amax(-2, keepdim=True)
     stays = (diagonal >= PIVOT_RATIO * largest) | (diagonal * largest_of_other >= PIVOT_RATIO * largest * largest)
-    two = ~stays & (other.gather(-2, place) < PIVOT_RATIO * largest_of_other)
-    return _Pivot(torch.where(stays, k, place), two, diagonal + largest == 0)
+    two = ~stays & (other.gather(-2, row) < PIVOT_RATIO * largest_of_other)
+    return _Pivot(torch.where(stays, k, row), two, diagonal + largest == 0)
 
 
 def _multiply_by_inverse_pivot(
@@ -87,10 +87,10 @@ def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     def step(k: Tensor, W: Tensor, packed: Tensor, pivots: Tensor, zeros: Tensor, done: Tensor) -> Tensors:
         """Eliminates column k, unless ``done``: the previous step eliminated it as the second column of a block."""
         rows, columns = indices_along(W, -2), indices_along(W, -1)
-        place, two, zero = _choose_pivot(W, k)
+        row, two, zero = _choose_pivot(W, k)
         two = two & ~done
         last = k + two.to(torch.int64)
-        (swapped,) = swap_rows(last, place, swap_rows(last, place, W)[0].mT)
+        (swapped,) = swap_rows(last, row, swap_rows(last, row, W)[0].mT)
         swapped = swapped.mT
         first, second = slice_at(swapped, -1, k), slice_at(swapped, -1, _next_row(W, k))
         left, right = (
@@ -100,7 +100,7 @@ def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         in_block = ~done & ((columns == k) | (two & (columns == last)))
         below = torch.where(columns == k, left, right)
         column = torch.where(rows > last, below, torch.where(rows >= columns, swapped, 0.0))
-        numbers = torch.where(two, -1 - place, 1 + place)
+        numbers = torch.where(two, -1 - row, 1 + row)
         return (
             torch.where(~done & (rows > last) & (columns > last), swapped - update, torch.where(done, W, swapped)),
             torch.where(in_block, column, packed),

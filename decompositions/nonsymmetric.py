@@ -249,8 +249,8 @@ def _triangular_eigenvectors(T: Tensor) -> Tensor:
         apart = slice_at(diagonal, -1, i) - diagonal
         least = (T.abs().amax((-2, -1), keepdim=True) * torch.finfo(torch.float64).eps).clamp(min=TINY)
         apart = torch.where(apart.abs() < least, least, apart)
-        found = torch.where(indices_along(T, -1) > i, -torch.matmul(strict, X) / apart, slice_at(X, -2, i))
-        return (torch.where(indices_along(X, -2) == i, found, X),)
+        solved = torch.where(indices_along(T, -1) > i, -torch.matmul(strict, X) / apart, slice_at(X, -2, i))
+        return (torch.where(indices_along(X, -2) == i, solved, X),)
 
     return rolled_for_loop(T.size(-1), step, (batched_eye(T, T.size(-1), T.size(-1)),), (T,))[0]
 

@@ -178,7 +178,7 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> Tensor:
     """Returns layer_norm, computed in float32, for an input and a weight of different dtypes."""
-    weight, bias = (None if each is None else each.float() for each in (weight, bias))
+    weight, bias = (None if parameter is None else parameter.float() for parameter in (weight, bias))
     return F.layer_norm(input.float(), normalized_shape, weight, bias, eps).to(input.dtype)
 
 

@@ -51,8 +51,8 @@ def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
 
 def _window_means(self: Tensor, axis: int, begin: Tensor, end: Tensor, count: Tensor | int) -> Tensor:
     """Returns the sums of windows along ``axis``, divided by a count, as a matrix product."""
-    place = torch.arange(self.shape[axis], device=self.device).unsqueeze(1)
-    weights = ((place >= begin) & (place < end)).to(self.dtype)
+    position = torch.arange(self.shape[axis], device=self.device).unsqueeze(1)
+    weights = ((position >= begin) & (position < end)).to(self.dtype)
     weights = weights / (count.to(self.dtype) if isinstance(count, Tensor) else count)
     return matmul_along(self, axis, weights)
 
@@ -90,7 +90,7 @@ def average_pool(
     An infinite or NaN element makes other windows along its axis NaN, because the products multiply it by zero.
     """
     axes = len(kernel_size)
-    strides, pads = (_per_axis(each, axes) for each in (stride or kernel_size, padding))
+    strides, pads = (_per_axis(counts, axes) for counts in (stride or kernel_size, padding))
     for axis, kernel, step, pad in zip(range(-axes, 0), kernel_size, strides, pads, strict=True):
         torch._check(kernel > 0)
         size = self.shape[axis]
@@ -114,14 +114,14 @@ def max_pool(
     A position in the padding repeats the first or the last element of the window.
     """
     axes, places = len(kernel_size), []
-    strides, pads, spreads = (_per_axis(each, axes) for each in (stride or kernel_size, padding, dilation))
+    strides, pads, spreads = (_per_axis(counts, axes) for counts in (stride or kernel_size, padding, dilation))
     for size, kernel, step, pad, spread in zip(self.shape[-axes:], kernel_size, strides, pads, spreads, strict=True):
         torch._check(kernel > 0)
         begin = _begins(size, spread * (kernel - 1) + 1, step, pad, ceil_mode, self).unsqueeze(1)
-        place = begin + torch.arange(kernel, device=self.device) * spread
+        position = begin + torch.arange(kernel, device=self.device) * spread
         first = torch.where(begin < 0, torch.remainder(begin, spread), begin)
         last = begin + (size - 1 - begin) // spread * spread
-        places.append(torch.minimum(torch.maximum(place, first), last))
+        places.append(torch.minimum(torch.maximum(position, first), last))
     return _max_and_indices(self, places)
 
 
@@ -171,8 +171,8 @@ def adaptive_max_of_windows(self: Tensor, output_size: Sequence[int]) -> tuple[T
     for size, out in zip(self.shape[-len(output_size) :], output_size, strict=True):
         begin, end = _bounds(size, out, self)
         longest = (size + out - 1) // at_least(out, 1) + 1
-        place = begin.unsqueeze(1) + torch.arange(longest, device=self.device)
-        places_by_axis.append(torch.minimum(place, (end - 1).unsqueeze(1)))
+        position = begin.unsqueeze(1) + torch.arange(longest, device=self.device)
+        places_by_axis.append(torch.minimum(position, (end - 1).unsqueeze(1)))
     return _max_and_indices(self, places_by_axis)
 
 

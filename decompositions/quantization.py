@@ -148,8 +148,8 @@ def dequantize_per_channel_group(
     if input.dtype in (torch.int8, torch.uint8) and (zero_points is None or not zero_points.dtype.is_floating_point):
         zeros = None if zero_points is None else zero_points.reshape(-1)
         scales = scales.reshape(-1)
-        found: Tensor = quantized.dequantize_per_channel(groups, scales, zeros, 0, quant_min, quant_max, dtype)
-        return found.reshape(input.shape).to(output_dtype)
+        values: Tensor = quantized.dequantize_per_channel(groups, scales, zeros, 0, quant_min, quant_max, dtype)
+        return values.reshape(input.shape).to(output_dtype)
     shifted = groups if zero_points is None else groups - zero_points.reshape(-1, 1)
     return (shifted * scales.reshape(-1, 1)).reshape(input.shape).to(output_dtype)
 

@@ -56,11 +56,11 @@ class Operators:
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Operator:
-        found = getattr(getattr(torch.ops, self._namespace), name, None)
-        if found is None and name.startswith("__"):  # aten::__and__ is an operator; other such names are Python's
+        packet = getattr(getattr(torch.ops, self._namespace), name, None)
+        if packet is None and name.startswith("__"):  # aten::__and__ is an operator; other such names are Python's
             raise AttributeError(name)
-        operator = Operator(f"{self._namespace}::{name}", found)
-        if found is not None:
+        operator = Operator(f"{self._namespace}::{name}", packet)
+        if packet is not None:
             setattr(self, name, operator)
         return operator
 

@@ -164,8 +164,8 @@ def _interpolation_weights(kernel: Kernel, reach: int) -> WeightFunction:
 
     def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
-        place = torch.arange(out, dtype=dtype)
-        source = place * step if align_corners else (place + 0.5) * step - 0.5
+        position = torch.arange(out, dtype=dtype)
+        source = position * step if align_corners else (position + 0.5) * step - 0.5
         if reach == 1:
             source = source.clamp(0, size - 1)
         first = source.floor() - (reach - 1)

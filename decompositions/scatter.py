@@ -65,8 +65,8 @@ def _clamp_indices(self: Tensor, indices: list[Tensor | None]) -> list[Tensor | 
 @decomposes(aten._unsafe_masked_index.default)
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
     """Returns self[indices] where the mask is true, and ``fill`` elsewhere; an index out of range is clamped."""
-    found: Tensor = aten.index.Tensor(self, _clamp_indices(self, indices))
-    return found.masked_fill(~mask, fill)
+    picked: Tensor = aten.index.Tensor(self, _clamp_indices(self, indices))
+    return picked.masked_fill(~mask, fill)
 
 
 @decomposes(aten._unsafe_masked_index_put_accumulate.default)
@@ -107,10 +107,10 @@ def segment_reduce(
         ends = lengths.cumsum(-1)
     else:
         raise NotImplementedError("segment_reduce by indices is not implemented in PyTorch. Pass lengths or offsets.")
-    count, place = lengths.shape[-1], torch.arange(data.shape[axis], device=data.device)
-    segment = (place.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
+    count, position = lengths.shape[-1], torch.arange(data.shape[axis], device=data.device)
+    segment = (position.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
     if offsets is not None:
-        segment = torch.where(place >= offsets[..., :1], segment, count)
+        segment = torch.where(position >= offsets[..., :1], segment, count)
     rest = data.shape[axis + 1 :]
     for _ in rest:
         segment, lengths = segment.unsqueeze(-1), lengths.unsqueeze(-1)

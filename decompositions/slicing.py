@@ -73,11 +73,11 @@ def diff(
     """Returns the n-th differences of neighbours, which are none where there are no more than n elements."""
     if n == 0:
         return self.clone()
-    found = torch.cat([part for part in (prepend, self, append) if part is not None], dim)
+    differences = torch.cat([part for part in (prepend, self, append) if part is not None], dim)
     for step in range(n):
-        first, second = _neighbours(found, dim, least=2 - step)
-        found = second ^ first if found.dtype == torch.bool else second - first
-    return found
+        first, second = _neighbours(differences, dim, least=2 - step)
+        differences = second ^ first if differences.dtype == torch.bool else second - first
+    return differences
 
 
 def _neighbours(x: Tensor, dim: int, least: int) -> tuple[Tensor, Tensor]:

@@ -16,9 +16,9 @@ def _squeezed(values: Tensor, indices: Tensor, dim: int, keepdim: bool) -> tuple
     return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
 
 
-def _gather(values: Tensor, indices: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """Returns the elements at ``place`` along dim, and their indices."""
-    return _squeezed(torch.gather(values, dim, place), torch.gather(indices, dim, place), dim, keepdim)
+def _gather(values: Tensor, indices: Tensor, position: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Returns the elements at ``position`` along dim, and their indices."""
+    return _squeezed(torch.gather(values, dim, position), torch.gather(indices, dim, position), dim, keepdim)
 
 
 @decomposes(aten.kthvalue.default)
@@ -33,8 +33,8 @@ def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tupl
 def _middle(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """Returns the lower of the two middle elements and its index."""
     values, indices = torch.sort(self, dim=dim, stable=True)
-    place = torch.full((1,), (self.shape[dim] - 1) // 2, dtype=torch.int64, device=self.device)
-    return _squeezed(values.index_select(dim, place), indices.index_select(dim, place), dim, keepdim)
+    position = torch.full((1,), (self.shape[dim] - 1) // 2, dtype=torch.int64, device=self.device)
+    return _squeezed(values.index_select(dim, position), indices.index_select(dim, position), dim, keepdim)
 
 
 @decomposes(aten.median.dim)
@@ -64,8 +64,8 @@ def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor
     nan = self.isnan()
     values, indices = torch.sort(self.masked_fill(nan, float("inf")), dim=dim, stable=True)
     count = (~nan).sum(dim, keepdim=True)
-    place = torch.div(count - 1, 2, rounding_mode="floor").clamp(min=0)
-    picked, index = _gather(values, indices, place, dim, True)
+    position = torch.div(count - 1, 2, rounding_mode="floor").clamp(min=0)
+    picked, index = _gather(values, indices, position, dim, True)
     return _squeezed(picked.masked_fill(count == 0, float("nan")), index, dim, keepdim)
 
 
@@ -87,11 +87,11 @@ def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Te
     size = self.shape[dim]
     sizes = [1] * self.dim()
     sizes[dim] = -1
-    place = torch.arange(size, device=self.device).reshape(sizes)
+    position = torch.arange(size, device=self.device).reshape(sizes)
     starts = torch.cat((torch.ones_like(values.narrow(dim, 0, 1), dtype=torch.bool),
                         values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)), dim)  # fmt: skip
-    begin = torch.cummax(torch.where(starts, place, 0), dim)[0]
-    best = (place - begin).argmax(dim, keepdim=True)
+    begin = torch.cummax(torch.where(starts, position, 0), dim)[0]
+    best = (position - begin).argmax(dim, keepdim=True)
     return _gather(values, indices, best, dim, keepdim)
 
 
@@ -126,8 +126,8 @@ def searchsorted_scalar(
 ) -> Tensor:
     """Returns how many boundaries are below the value, or not above it if ``right``."""
     value = torch.scalar_tensor(self, dtype=sorted_sequence.dtype, device=sorted_sequence.device)
-    found = searchsorted(sorted_sequence, value.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter)
-    return found.reshape(())
+    index = searchsorted(sorted_sequence, value.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter)
+    return index.reshape(())
 
 
 @decomposes(aten.bucketize.Tensor)

@@ -46,9 +46,9 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Returns zeros, with the last axis of self where column minus row of two new axes is the offset."""
     size = self.shape[-1] + at_least(-offset, offset)
-    place = torch.arange(size, device=self.device)
-    source = (place - at_least(-offset, 0)).clamp(0, self.shape[-1] - 1)
-    inside = place - place.unsqueeze(1) == offset
+    position = torch.arange(size, device=self.device)
+    source = (position - at_least(-offset, 0)).clamp(0, self.shape[-1] - 1)
+    inside = position - position.unsqueeze(1) == offset
     return torch.where(inside, self.index_select(-1, source).unsqueeze(-1), 0).movedim((-2, -1), (dim1, dim2))
 
 
@@ -106,9 +106,9 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = No
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point:
         return torch.linspace(start, end, steps, dtype=dtype, **options)
-    place = torch.arange(steps, dtype=dtype, **options)
+    index = torch.arange(steps, dtype=dtype, **options)
     step = (end - start) / at_least(steps - 1, 1)
-    return torch.where(place < (steps + 1) // 2, start + step * place, end - step * (steps - 1 - place))
+    return torch.where(index < (steps + 1) // 2, start + step * index, end - step * (steps - 1 - index))
 
 
 @takes_symbols(aten.logspace.default)
@@ -450,9 +450,9 @@ def interpolate(
     if not any(isinstance(factor, (torch.SymInt, torch.SymFloat)) for factor in factors):
         return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     factors = [torch.sym_float(factor) for factor in factors]
-    sizes = [torch.sym_int(each * factor) for each, factor in zip(input.shape[2:], factors, strict=True)]
-    for each in sizes:
-        torch._check(each > 0)
+    sizes = [torch.sym_int(length * factor) for length, factor in zip(input.shape[2:], factors, strict=True)]
+    for length in sizes:
+        torch._check(length > 0)
     if recompute_scale_factor or mode == "area":
         return F.interpolate(input, sizes, None, mode, align_corners, None, antialias)
     operator = _ANTIALIASED[mode] if antialias else _INTERPOLATIONS[mode][axes - 1]
@@ -496,4 +496,4 @@ takes_symbols(
     aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default
 )(adaptive_max_of_windows)  # fmt: skip
 takes_symbols(aten.logit.default)(unary.logit)
-SYMBOLIC.update({each: DECOMPOSITIONS[each] for each in _DECOMPOSED if each in DECOMPOSITIONS})
+SYMBOLIC.update({target: DECOMPOSITIONS[target] for target in _DECOMPOSED if target in DECOMPOSITIONS})

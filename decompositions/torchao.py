@@ -114,8 +114,8 @@ def dequantize_affine(
         low, high = _quantized_range(input_dtype, quant_min, quant_max)
         scales, zeros = scale.reshape(-1).float(), None if zero_point is None else zero_point.reshape(-1)
         rows = input.reshape(-1, row)
-        found: Tensor = quantized.dequantize_per_channel(rows, scales, zeros, 0, low, high, input.dtype)
-        return found.reshape(input.shape).to(output_dtype)
+        values: Tensor = quantized.dequantize_per_channel(rows, scales, zeros, 0, low, high, input.dtype)
+        return values.reshape(input.shape).to(output_dtype)
     blocks = _Blocks(input.shape, block_size)
     shifted = input.reshape(blocks.parted).to(output_dtype)
     if zero_point is not None:

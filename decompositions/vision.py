@@ -79,41 +79,41 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
     coordinates = []
     for axis in reversed(range(axes)):
         count = spatial[axis]
-        place = torch.arange(count, device=theta.device).to(theta.dtype)
+        position = torch.arange(count, device=theta.device).to(theta.dtype)
         if align_corners:
-            place = place * 2 / at_least(count - 1, 1) - 1 if not is_known(count, 1) else place
+            position = position * 2 / at_least(count - 1, 1) - 1 if not is_known(count, 1) else position
         else:
-            place = (place * 2 + 1) / count - 1
+            position = (position * 2 + 1) / count - 1
         shape = [count if other == axis else 1 for other in range(axes)]
-        coordinates.append(place.reshape(shape).expand(spatial))
+        coordinates.append(position.reshape(shape).expand(spatial))
     coordinates.append(torch.ones_like(coordinates[0]))
     places = torch.stack(coordinates, -1).reshape([1, math.prod(spatial), axes + 1])
     return torch.matmul(places, theta.transpose(1, 2)).reshape([theta.shape[0], *spatial, axes])
 
 
-def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
+def _unnormalize(position: Tensor, size: int, align_corners: bool) -> Tensor:
     """Returns the positions in pixels of coordinates from -1 to 1."""
-    return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+    return (position + 1) / 2 * (size - 1) if align_corners else ((position + 1) * size - 1) / 2
 
 
-def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
+def _reflect(position: Tensor, size: int, align_corners: bool) -> Tensor:
     """Returns the position, reflected into the image at the centers (align_corners) or edges of the outer pixels."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)
     if is_known(span, 0):
-        return torch.zeros_like(place)
-    distance = (place - low).abs()
+        return torch.zeros_like(position)
+    distance = (position - low).abs()
     turns = (distance / span).floor()
     rest = distance - turns * span
     return torch.where(torch.remainder(turns, 2) == 0, rest + low, span - rest + low)
 
 
-def _apply_padding_mode(place: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+def _apply_padding_mode(position: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
     """Returns the position to read: unchanged (padding mode 0), clamped to the border (1), or reflected (2)."""
     if padding_mode == 0:
-        return place
+        return position
     if padding_mode == 2:
-        place = _reflect(place, size, align_corners)
-    return place.clamp(0, size - 1)
+        position = _reflect(position, size, align_corners)
+    return position.clamp(0, size - 1)
 
 
 def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
@@ -125,9 +125,9 @@ def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
     spatial = input.shape[2:]
     flat = torch.zeros_like(places[0], dtype=torch.int64)
     within = torch.ones_like(places[0], dtype=torch.bool)
-    for place, size in zip(places, spatial, strict=True):
-        within = within & (place >= 0) & (place <= size - 1)
-        flat = flat * size + place.clamp(0, size - 1).to(torch.int64)
+    for position, size in zip(places, spatial, strict=True):
+        within = within & (position >= 0) & (position <= size - 1)
+        flat = flat * size + position.clamp(0, size - 1).to(torch.int64)
     batch, channels = input.shape[:2]
     outs = flat.shape[1:]
     index = flat.flatten(1).unsqueeze(1).expand(-1, channels, -1)
@@ -154,20 +154,20 @@ def grid_sampler(
     axes = len(spatial)
     places = [_unnormalize(grid[..., axes - 1 - axis], size, align_corners) for axis, size in enumerate(spatial)]
 
-    def bounded(place: Tensor, axis: int) -> Tensor:
-        return _apply_padding_mode(place, spatial[axis], padding_mode, align_corners)
+    def bounded(position: Tensor, axis: int) -> Tensor:
+        return _apply_padding_mode(position, spatial[axis], padding_mode, align_corners)
 
     if interpolation_mode == 1:
-        return _read(input, [bounded(place, axis).round() for axis, place in enumerate(places)])
+        return _read(input, [bounded(position, axis).round() for axis, position in enumerate(places)])
     taps: list[list[tuple[Tensor, Tensor]]] = []
-    for axis, place in enumerate(places):
+    for axis, position in enumerate(places):
         if interpolation_mode == 0:
-            place = bounded(place, axis)
-            first = place.floor()
-            taps.append([(first, 1 - (place - first)), (first + 1, place - first)])
+            position = bounded(position, axis)
+            first = position.floor()
+            taps.append([(first, 1 - (position - first)), (first + 1, position - first)])
         else:
-            first = place.floor()
-            weights = _cubic_weights(place - first)
+            first = position.floor()
+            weights = _cubic_weights(position - first)
             taps.append([(bounded(first + (i - 1), axis), weight) for i, weight in enumerate(weights)])
     return _weighted_reads(input, taps)
 
@@ -177,9 +177,9 @@ def _weighted_reads(input: Tensor, taps: Sequence[Sequence[tuple[Tensor, Tensor]
     combinations: list[tuple[list[Tensor], Tensor | None]] = [([], None)]
     for axis in taps:
         combinations = [
-            ([*places, place], weight if product is None else product * weight)
+            ([*places, position], weight if product is None else product * weight)
             for places, product in combinations
-            for place, weight in axis
+            for position, weight in axis
         ]
     terms = [_read(input, places) * weight.unsqueeze(1) for places, weight in combinations if weight is not None]
     total = terms[0]

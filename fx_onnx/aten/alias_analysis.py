@@ -172,12 +172,12 @@ class AliasTracker:
 
 def writes_by_storage(graph: Graph) -> dict[int, Node]:
     """Returns the first call that writes to each storage that a graph or the body of a region in it writes to."""
-    found: dict[int, Node] = {}
+    writes: dict[int, Node] = {}
     for node in _all_nodes(graph):
         for written in written_arguments(node):
             for storage in _storage_ids(written):
-                found.setdefault(storage, node)
-    return found
+                writes.setdefault(storage, node)
+    return writes
 
 
 def _storage_ids(node: Node) -> set[int]:
@@ -247,12 +247,12 @@ def written_arguments(node: Node) -> list[Node]:
         return [n for n in statistics if isinstance(n, Node)] if node.args[5] is True else []
     if node.op != "call_function" or not is_write(target):
         return []
-    found: list[Node] = []
+    written: list[Node] = []
     for index, argument in enumerate(target._schema.arguments):  # type: ignore[union-attr]
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            found += [n for n in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(n, Node)]
-    return found
+            written += [n for n in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(n, Node)]
+    return written
 
 
 def functional_variant(target: OpOverload) -> OpOverload:

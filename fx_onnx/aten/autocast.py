@@ -34,7 +34,7 @@ _RECURRENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Autocast casts the products in these operators but not all else, so the captured dtypes do not reveal the casts.
 _CAST_INSIDE = frozenset(
     {
-        *(f"aten::linalg_pinv{each}" for each in ("", ".atol_rtol_tensor", ".atol_rtol_float", ".rcond_tensor")),
+        *(f"aten::linalg_pinv{suffix}" for suffix in ("", ".atol_rtol_tensor", ".atol_rtol_float", ".rcond_tensor")),
         *(f"aten::{name}.input" for name in _RECURRENCES),
         *(f"aten::{name}_cell" for name in _RECURRENCES),
         *(f"fx_onnx::{name}" for name in _RECURRENCES),  # the operators for packed sequences
@@ -74,9 +74,9 @@ def lower_autocast(program: AtenProgram) -> AtenProgram:
 
 
 def _all_nodes(module: GraphModule) -> Iterator[Node]:
-    for each in module.modules():
-        if isinstance(each, GraphModule):
-            yield from each.graph.nodes
+    for submodule in module.modules():
+        if isinstance(submodule, GraphModule):
+            yield from submodule.graph.nodes
 
 
 def _enables_autocast(node: Node) -> bool:
@@ -159,13 +159,13 @@ class _CastInserter:
 
     def _casts(self, node: Node, dtype: torch.dtype | None, setting: _Setting) -> dict[Node, Node]:
         """Emits casts to ``dtype`` and returns them by argument."""
-        found: dict[Node, Node] = {}
+        casts: dict[Node, Node] = {}
         for argument in node.all_input_nodes:
             value: Any = argument.meta.get("val")
             if dtype is not None and setting.casts(value) and value.dtype != dtype:
-                found[argument] = self.graph.call_function(aten.to.dtype, (self.env[argument], dtype))
-                found[argument].meta = {**node.meta, "val": value.to(dtype)}
-        return found
+                casts[argument] = self.graph.call_function(aten.to.dtype, (self.env[argument], dtype))
+                casts[argument].meta = {**node.meta, "val": value.to(dtype)}
+        return casts
 
 
 def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
@@ -179,10 +179,10 @@ def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
     runs = False
     for dtype in (setting.dtype, torch.float32, None) if mixed else (None, setting.dtype, torch.float32):
         try:
-            found = _dtypes(_result(node, dtype, setting))
+            dtypes = _dtypes(_result(node, dtype, setting))
         except (RuntimeError, TypeError, ValueError):  # the operator refuses the arguments, of two dtypes for example
             continue
-        if found == wanted:
+        if dtypes == wanted:
             return dtype
         runs = True
     # An operator that reads its arguments, as tensor_split reads its indices, runs on no fake tensors.
@@ -197,8 +197,8 @@ def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
 def _result(node: Node, dtype: torch.dtype | None, setting: _Setting) -> Any:
     """Returns the fake result of a call without autocast, with its arguments cast to ``dtype``."""
 
-    def argument(each: Any) -> Any:
-        value: Any = each.meta.get("val") if isinstance(each, Node) else each
+    def argument(operand: Any) -> Any:
+        value: Any = operand.meta.get("val") if isinstance(operand, Node) else operand
         return value.to(dtype) if dtype is not None and setting.casts(value) else value
 
     args, kwargs = map_aggregate((node.args, dict(node.kwargs)), argument)

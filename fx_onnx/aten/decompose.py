@@ -91,8 +91,8 @@ def find_translation(node: Node, table: TranslationTable) -> Translation | None:
         if not _takes_symbolic_scalar(node):
             return table.find(node.target, *meta_arguments(node))
         with undone_guards(fake_mode(node.graph)) as guards:
-            found = table.find(node.target, *meta_arguments(node))
-        return None if guards else found
+            translation = table.find(node.target, *meta_arguments(node))
+        return None if guards else translation
     with refuse_guards(fake_mode(node.graph), node, "translated"):
         return table.find(node.target, *meta_arguments(node), fake_results(node))
 
@@ -102,8 +102,8 @@ def _takes_symbolic_scalar(node: Node) -> bool:
     if not isinstance(node.target, OpOverload):
         return False
     return any(
-        isinstance(node.args[place] if place < len(node.args) else node.kwargs.get(name), Node)
-        for place, name in _scalars(node.target)
+        isinstance(node.args[index] if index < len(node.args) else node.kwargs.get(name), Node)
+        for index, name in _scalars(node.target)
     )
 
 
@@ -111,7 +111,7 @@ def _takes_symbolic_scalar(node: Node) -> bool:
 def _scalars(operator: OpOverload) -> tuple[tuple[int, str], ...]:
     """Returns the places and the names of the arguments of an operator that are numbers and no sizes."""
     arguments = enumerate(operator._schema.arguments)
-    return tuple((place, each.name) for place, each in arguments if str(each.type) in _SCALARS)
+    return tuple((index, argument.name) for index, argument in arguments if str(argument.type) in _SCALARS)
 
 
 # ---------------------------------------------------------------- the decomposition of one call
@@ -200,27 +200,27 @@ class _CallDecomposer:
             return self.memo[call.key]
         target = call.node.target
         own = self.own.get(target)
-        found = find_decomposition(target) if own is None else Decomposition(own, keeps_composites=True)
+        decomposition = find_decomposition(target) if own is None else Decomposition(own, keeps_composites=True)
         is_endless = ancestors.count(target) > _MAX_RECURSION
-        graph = None if found is None or is_endless else self._trace(found, call)
+        graph = None if decomposition is None or is_endless else self._trace(decomposition, call)
         if graph is None and self.may_stay(call.node):
             return None
         if graph is None:
             self.unsupported.setdefault(_target_name(target), []).append(call.node)
             return None
-        for each in list(self._with_bodies(graph)):
-            self.rewrite(each, (*ancestors, target))
+        for body in list(self._with_bodies(graph)):
+            self.rewrite(body, (*ancestors, target))
         if not any(makes_symbols(inner) for inner in graph.nodes):
             self.memo[call.key] = graph
         return graph
 
-    def _trace(self, found: Decomposition, call: FlatCall) -> Graph | None:
+    def _trace(self, decomposition: Decomposition, call: FlatCall) -> Graph | None:
         def decomposed(*values: Any) -> Any:
             args, kwargs = call.bind(values)
-            return found.function(*args, **kwargs)
+            return decomposition.function(*args, **kwargs)
 
         values = [node.meta["val"] for node in call.inputs]
-        graph = self.tracer.trace(decomposed, values, call.node, found.keeps_composites)
+        graph = self.tracer.trace(decomposed, values, call.node, decomposition.keeps_composites)
         if graph is not None:
             _cast_results(graph, call.node)
         return graph
@@ -247,13 +247,13 @@ def _cast_results(graph: Graph, node: Node) -> None:
     output = graph.output_node()
     results = list(_results(graph))
     for index, expected in enumerate(_expected_results(node)[: len(results)]):
-        found = results[index].meta.get("val") if isinstance(results[index], Node) else None
-        if not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        traced = results[index].meta.get("val") if isinstance(results[index], Node) else None
+        if not isinstance(traced, torch.Tensor) or not isinstance(expected, torch.Tensor):
             continue
-        if found.dtype != expected.dtype and found.is_floating_point() and expected.is_floating_point():
+        if traced.dtype != expected.dtype and traced.is_floating_point() and expected.is_floating_point():
             with graph.inserting_before(output):
                 cast = graph.call_function(aten._to_copy.default, (results[index],), {"dtype": expected.dtype})
-            cast.meta = {**results[index].meta, "val": found.to(expected.dtype)}
+            cast.meta = {**results[index].meta, "val": traced.to(expected.dtype)}
             results[index] = cast
     output.args = (results if isinstance(output.args[0], (list, tuple)) else results[0],)
 
@@ -267,12 +267,12 @@ def _check_results(graph: Graph, node: Node) -> None:
     several = isinstance(node.meta["val"], (list, tuple))
     used = {user.args[1] for user in node.users if user.users} if several else {0}
     for index, (result, expected) in enumerate(zip(_results(graph), _expected_results(node), strict=False)):
-        found = result.meta.get("val") if isinstance(result, Node) else None
-        if index not in used or not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        actual = result.meta.get("val") if isinstance(result, Node) else None
+        if index not in used or not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
             continue
-        if found.dtype != expected.dtype or not same_where_static(found.shape, expected.shape):
+        if actual.dtype != expected.dtype or not same_where_static(actual.shape, expected.shape):
             raise TranslationError(
-                f"The decomposition returns {_type_text(found)} where the operator returns {_type_text(expected)}: "
+                f"The decomposition returns {_type_text(actual)} where the operator returns {_type_text(expected)}: "
                 f"{describe(node)}."
             )
 

@@ -36,8 +36,8 @@ def lower_flex_attention(program: AtenProgram) -> AtenProgram:
 
 def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
     query, key, value, score_mod, block_mask, scale, _, *buffers = cast("tuple[Any, ...]", node.args)
-    score_buffers, mask_buffers = (list(each) for each in (*buffers, (), ())[:2])
-    score_body, mask_body = (_body(program, each) for each in (score_mod, block_mask[-1]))
+    score_buffers, mask_buffers = (list(group) for group in (*buffers, (), ())[:2])
+    score_body, mask_body = (_body(program, modifier) for modifier in (score_mod, block_mask[-1]))
 
     def modified(scores: Tensor, *buffers: Any) -> Tensor:
         """Applies the user's functions: the modified scores, and -inf where the mask is False."""
@@ -54,14 +54,14 @@ def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
     arguments = [scores, *map(meta_value, score_buffers), *map(meta_value, mask_buffers)]
     modify = GraphModule(program.constants, _trace(tracer, modified, arguments, node, False))
     inputs: list[Any] = [query, key, value, *score_buffers, *mask_buffers]
-    tensors = list(dict.fromkeys(each for each in inputs if isinstance(each, Node)))
+    tensors = list(dict.fromkeys(operand for operand in inputs if isinstance(operand, Node)))
 
     def attention(*values: Any) -> Any:
         env = dict(zip(tensors, values, strict=True))
-        q, k, v, *rest = (env[each] if isinstance(each, Node) else each for each in inputs)
+        q, k, v, *rest = (env[operand] if isinstance(operand, Node) else operand for operand in inputs)
         return _attention(q, v, modify(_scores(q, k, float(scale)), *rest))
 
-    traced = _trace(tracer, attention, [each.meta["val"] for each in tensors], node, True)
+    traced = _trace(tracer, attention, [tensor.meta["val"] for tensor in tensors], node, True)
     results, made = splice(node.graph, node, tensors, traced)
     replace(node.graph, node, results, made)
 
@@ -116,6 +116,6 @@ def _repeat_heads(tensor: Tensor, query: Tensor) -> Tensor:
 def _over_all_positions(function: Callable[..., Any], scores: int, buffers: int) -> Callable[..., Any]:
     """Vectorizes a function of (scores, batch, head, query, key, buffers) over the four positions."""
     for axis in (3, 2, 1, 0):
-        axes = [0 if axis == place else None for place in range(4)]
+        axes = [0 if axis == index else None for index in range(4)]
         function = torch.vmap(function, in_dims=(*[0] * scores, *axes, *[None] * buffers))
     return function

@@ -342,7 +342,7 @@ def _results_not_written(node: Node) -> list[Any]:
     returns = cast(OpOverload, node.target)._schema.returns
     if len(returns) != len(values):  # one list of tensors
         return values
-    return [each for each, formal in zip(values, returns, strict=True) if formal.alias_info is None]
+    return [result for result, formal in zip(values, returns, strict=True) if formal.alias_info is None]
 
 
 # ---------------------------------------------------------------- resizes
@@ -371,6 +371,6 @@ def resize_call(node: Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
         target, args = (aten.empty_like, (sizes,)) if is_like else (aten.new_empty, (tensor, sizes))
         return target.default, args, {"dtype": old.dtype}
     before, after = static(old.numel()), [static(size) for size in new.shape]
-    if not all(isinstance(each, int) for each in (before, *after)) or new.numel() > before:
+    if not all(isinstance(number, int) for number in (before, *after)) or new.numel() > before:
         return None
     return aten.as_strided.default, (tensor, after, [static(stride) for stride in new.stride()]), {}

@@ -103,8 +103,8 @@ def _tensors(program: ExportedProgram, specs: Mapping[str, InputSpec]) -> dict[N
     known = dict(zip(users, arguments, strict=True)) if len(users) == len(arguments) else {}
     weights = {**program.constants, **program.state_dict}
     known.update((name, weights.get(spec.target)) for name, spec in specs.items() if name not in users)
-    found = ((node, known.get(node.name)) for node in program.graph.find_nodes(op="placeholder"))
-    return {node: tensor for node, tensor in found if isinstance(tensor, torch.Tensor) and has_storage(tensor)}
+    tensors = ((node, known.get(node.name)) for node in program.graph.find_nodes(op="placeholder"))
+    return {node: tensor for node, tensor in tensors if isinstance(tensor, torch.Tensor) and has_storage(tensor)}
 
 
 def _label(spec: InputSpec) -> str:

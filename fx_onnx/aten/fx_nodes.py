@@ -160,7 +160,7 @@ class FlatCall:
 def source_line(node: Node) -> str:
     """Returns ``file:line: code`` of the last frame of the user's code that made the node; "" without a stack trace."""
     lines = traced_lines(node.meta.get("stack_trace") or "")
-    own = [each for each in lines if "site-packages/torch/" not in each.path] or lines
+    own = [line for line in lines if "site-packages/torch/" not in line.path] or lines
     return f"{own[-1].place}: {own[-1].code}" if own else ""
 
 

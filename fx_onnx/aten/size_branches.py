@@ -50,8 +50,8 @@ def _mapped(value: Any, changed: Callable[[Any], Any], mode: Any) -> Any:
         mode: makes the new ones.
     """
     if isinstance(value, (list, tuple)):
-        found = [_mapped(each, changed, mode) for each in value]
-        return value if all(map(operator.is_, found, value)) else type(value)(found)
+        mapped = [_mapped(item, changed, mode) for item in value]
+        return value if all(map(operator.is_, mapped, value)) else type(value)(mapped)
     if isinstance(value, torch.Tensor):
         shape = _mapped(tuple(sizes := value.shape), changed, mode)
         return value if all(map(operator.is_, shape, sizes)) else value.new_empty(shape)
@@ -87,8 +87,8 @@ def _sizes(node: Node) -> Iterator[torch.SymInt]:
 
 def _symbols(graph: Graph) -> dict[sympy.Symbol, None]:
     """Returns the symbols that depend on data, in the order of the graph."""
-    found = (each for node in graph.nodes for size in _sizes(node) for each in _symbols_of(size))
-    return {each: None for each in found if is_data_dependent(each)}
+    symbols = (symbol for node in graph.nodes for size in _sizes(node) for symbol in _symbols_of(size))
+    return {symbol: None for symbol in symbols if is_data_dependent(symbol)}
 
 
 def _replaced(symbols: Mapping[Any, Any], size: Any) -> Any:
@@ -105,19 +105,19 @@ def _separated(graph: Graph, mode: Any) -> dict[sympy.Symbol, None]:
     ``x[mask] + y`` with 3 rows of y makes the selected rows 3, but one row broadcasts. The calls that read such a value
     take the captured one.
     """
-    found: dict[Any, Any] = {}
+    fresh: dict[Any, Any] = {}
     for node in graph.nodes:
         lost = {s for size in _sizes(node) for s in as_made(size).free_symbols - expression(size).free_symbols}
-        lost = {each for each in lost if is_data_dependent(each)}
-        if lost and (is_symbolic(node) or found.keys().isdisjoint(lost)):
+        lost = {symbol for symbol in lost if is_data_dependent(symbol)}
+        if lost and (is_symbolic(node) or fresh.keys().isdisjoint(lost)):
             with mode.shape_env.ignore_fresh_unbacked_symbols():
-                found.update(
-                    {each: expression(mode.shape_env.create_unbacked_symint()) for each in lost - found.keys()}
+                fresh.update(
+                    {symbol: expression(mode.shape_env.create_unbacked_symint()) for symbol in lost - fresh.keys()}
                 )
             node.meta[_CAPTURED] = captured = node.meta["val"]
             with mode:
-                node.meta["val"] = _mapped(captured, partial(_replaced, found), mode)
-    return dict.fromkeys(found.values())
+                node.meta["val"] = _mapped(captured, partial(_replaced, fresh), mode)
+    return dict.fromkeys(fresh.values())
 
 
 @dataclass
@@ -142,14 +142,14 @@ class _Brancher:
             shared: list[Case] = [{symbol: size} for symbol, size in given.items()]
             if len(given) > 1:
                 others = {node for node in others - known if _CAPTURED not in node.meta}
-                read = {each for node in _before(graph, others) for size in _sizes(node) for each in _symbols_of(size)}
-                shared = [each for each in shared if not read.isdisjoint(each)]
+                read = {s for node in _before(graph, others) for size in _sizes(node) for s in _symbols_of(size)}
+                shared = [case for case in shared if not read.isdisjoint(case)]
             known |= others
             region = self._region(others)
-            while overlapping := next((each for each in regions if not region.isdisjoint(each[0])), None):
+            while overlapping := next((earlier for earlier in regions if not region.isdisjoint(earlier[0])), None):
                 regions.remove(overlapping)
                 region = _closed(graph, region | overlapping[0])
-                shared = [*overlapping[1], *(each for each in shared if each not in overlapping[1])]
+                shared = [*overlapping[1], *(case for case in shared if case not in overlapping[1])]
             if region:
                 regions.append((region, shared))
         for region, shared in regions:
@@ -178,9 +178,9 @@ class _Brancher:
                     continue
                 captured, value = node.meta["val"], _in_case(node.meta["val"], case, self.mode)
                 fits = value is captured or _CAPTURED not in node.meta
-                reads = [values[each] for each in node.all_input_nodes if each in values]
+                reads = [values[operand] for operand in node.all_input_nodes if operand in values]
                 if reads and node.op == "call_function" and node.users:
-                    run = None if any(each is None for each in reads) else self._run(node, values, value)
+                    run = None if any(operand is None for operand in reads) else self._run(node, values, value)
                     if run is None or _shapes(run) != _shapes(value):
                         value, fits = run, fits and is_symbolic(node)
                 if value is not captured:
@@ -196,7 +196,7 @@ class _Brancher:
 
         target: Any = node.target
         args, kwargs = arguments(values)
-        ranks = [[each.ndim for each in _tensors(arguments(known))] for known in (values, {})]
+        ranks = [[tensor.ndim for tensor in _tensors(arguments(known))] for known in (values, {})]
         if ranks[0] != ranks[1] and _raises(target, *arguments(values)) and not _raises(target, *arguments({})):
             return None
         try:
@@ -207,23 +207,23 @@ class _Brancher:
     def _region(self, others: set[Node]) -> set[Node]:
         """Returns the calls that compute another shape, or read one, and all calls between them."""
         readers = {user for node in others for user in node.users if user.op == "call_function"}
-        found = {node for node in others | readers if not is_symbolic(node) and not is_effect(node)}
-        return _closed(self.program.graph, {node for node in found if _CAPTURED not in node.meta})
+        calls = {node for node in others | readers if not is_symbolic(node) and not is_effect(node)}
+        return _closed(self.program.graph, {node for node in calls if _CAPTURED not in node.meta})
 
     def _replace(self, region: Sequence[Node], cases: Sequence[Case]) -> None:
         """Replaces calls by branches for cases."""
         graph, inside = self.program.graph, set(region)
-        for node in [user for each in region for user in each.users if is_effect(user)]:
+        for node in [user for member in region for user in member.users if is_effect(user)]:
             graph.erase_node(node)
         results = [node for node in region if not inside.issuperset(node.users)]
-        operands = list(dict.fromkeys(n for each in region for n in each.all_input_nodes if n not in inside))
-        operands = [each for each in operands if each.op != "get_attr" or "val" in each.meta]
+        operands = list(dict.fromkeys(n for member in region for n in member.all_input_nodes if n not in inside))
+        operands = [operand for operand in operands if operand.op != "get_attr" or "val" in operand.meta]
         others = set[Node]().union(*map(self._others, [*cases, *_joint(cases)]))
-        parts = _Parts(region, results, operands, {place for place, node in enumerate(results) if node in others})
+        parts = _Parts(region, results, operands, {index for index, node in enumerate(results) if node in others})
         with graph.inserting_before(region[-1].next):
             call = self._branches(graph, parts, operands, {}, cases)
-            for place, node in enumerate(results):
-                new = _item(graph, call, place, parts)
+            for index, node in enumerate(results):
+                new = _item(graph, call, index, parts)
                 node.replace_all_uses_with(new, lambda user: user not in inside)
         for node in reversed(region):
             graph.erase_node(node)
@@ -236,12 +236,12 @@ class _Brancher:
         """Adds the call of the branches for the first of some cases, whose bodies have the branches for the others."""
         case, *rest = cases
         ((symbol, size),) = case.items()
-        without = [each for each in rest if symbol not in each]
+        without = [other for other in rest if symbol not in other]
         bodies = [self._body(parts, {**given, **case}, without), self._body(parts, given, rest)]
         number = self.mode.shape_env.create_symintnode(symbol, hint=None)
         condition = graph.call_function(operator.eq, (_number(graph, number), size))
         condition.meta["val"] = number == size
-        names = [graph.get_attr(each) for each in bodies]
+        names = [graph.get_attr(body) for body in bodies]
         call = graph.call_function(torch.ops.higher_order.cond, (condition, *names, tuple(operands)))
         call.meta = {**origin(parts.results[0]), "val": tuple(node.meta["val"] for node in parts.results)}
         call.meta[metadata.OPEN_SHAPES] = parts.open_places
@@ -255,7 +255,7 @@ class _Brancher:
             env[node].meta = {"val": node.meta["val"]}
         if cases:
             call = self._branches(body, parts, [env[node] for node in parts.operands], given, cases)
-            body.output(tuple(_item(body, call, place, parts) for place in range(len(parts.results))))
+            body.output(tuple(_item(body, call, index, parts) for index in range(len(parts.results))))
         else:
             self._copy(body, parts, env, {node: value for node, value, _ in self._values(given)})
             body.output(tuple(env[node] for node in parts.results))
@@ -271,7 +271,7 @@ class _Brancher:
             value = values.get(node, node.meta.get(_CAPTURED, node.meta["val"]))
             if value is not node.meta["val"]:
                 env[node] = _stated(body, env[node], value)
-        for node in [each for each in parts.region if each.users]:
+        for node in [call for call in parts.region if call.users]:
             env[node] = body.node_copy(node, env.__getitem__)
             env[node].meta = {**node.meta, "val": values.get(node, node.meta.get("val"))}
 
@@ -292,10 +292,10 @@ class _Parts(NamedTuple):
     open_places: set[int]
 
 
-def _item(graph: Graph, call: Node, place: int, parts: _Parts) -> Node:
+def _item(graph: Graph, call: Node, index: int, parts: _Parts) -> Node:
     """Returns the node of one result of the branches."""
-    new = graph.call_function(operator.getitem, (call, place))
-    new.meta = {**parts.results[place].meta, metadata.OPEN_SHAPES: {0} if place in parts.open_places else ()}
+    new = graph.call_function(operator.getitem, (call, index))
+    new.meta = {**parts.results[index].meta, metadata.OPEN_SHAPES: {0} if index in parts.open_places else ()}
     return new
 
 
@@ -306,15 +306,15 @@ def _in_case(value: Any, case: Case, mode: Any) -> Any:
 
 def _joint(cases: Sequence[Case]) -> Iterator[Case]:
     """Yields the cases in which several symbols have one size, as a product of sizes needs."""
-    symbols = list(dict.fromkeys(symbol for each in cases for symbol in each))
+    symbols = list(dict.fromkeys(symbol for case in cases for symbol in case))
     for count in range(2, len(symbols) + 1) if len(symbols) <= _MANY else [len(symbols)]:
         for chosen in combinations(symbols, count):
-            sizes = [[size for each in cases for own, size in each.items() if own is symbol] for symbol in chosen]
-            yield from (dict(zip(chosen, each, strict=True)) for each in product(*sizes))
+            sizes = [[size for case in cases for own, size in case.items() if own is symbol] for symbol in chosen]
+            yield from (dict(zip(chosen, combination, strict=True)) for combination in product(*sizes))
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    return [each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _raises(target: Any, args: Any, kwargs: Any) -> bool:
@@ -356,11 +356,11 @@ def _number(graph: Graph, value: Any) -> Node:
 
 def _before(graph: Graph, nodes: set[Node]) -> set[Node]:
     """Returns all that nodes read, directly or not."""
-    found = set(nodes)
+    before = set(nodes)
     for node in reversed(graph.nodes):
-        if not found.isdisjoint(node.users):
-            found.add(node)
-    return found
+        if not before.isdisjoint(node.users):
+            before.add(node)
+    return before
 
 
 def _closed(graph: Graph, nodes: set[Node]) -> set[Node]:
@@ -369,15 +369,15 @@ def _closed(graph: Graph, nodes: set[Node]) -> set[Node]:
     for node in graph.nodes:
         if not after.isdisjoint(node.all_input_nodes) and node.op == "call_function":
             after.add(node)
-    found = {
-        each for each in after & _before(graph, nodes) if each in nodes or not (is_symbolic(each) or is_effect(each))
+    closed = {
+        node for node in after & _before(graph, nodes) if node in nodes or not (is_symbolic(node) or is_effect(node))
     }
-    lists = [each for each in found if not isinstance(each.meta.get("val"), torch.Tensor)]
-    return found.union(*(each.users for each in lists))
+    lists = [node for node in closed if not isinstance(node.meta.get("val"), torch.Tensor)]
+    return closed.union(*(node.users for node in lists))
 
 
 def _shapes(value: Any) -> list[Any]:
     leaves: Iterable[Any] = pytree.tree_leaves(value)
     return [
-        tuple(map(expression, each.shape)) if isinstance(each, torch.Tensor) else expression(each) for each in leaves
+        tuple(map(expression, leaf.shape)) if isinstance(leaf, torch.Tensor) else expression(leaf) for leaf in leaves
     ]

@@ -28,10 +28,10 @@ def unwrap_tensor_subclasses(program: AtenProgram) -> AtenProgram:
     exported = program.exported_program
     placeholders = program.graph.find_nodes(op="placeholder", sort=True)
     specs = zip(placeholders, exported.graph_signature.input_specs, strict=True)
-    found = [(node, spec) for node, spec in specs if is_subclass(node.meta.get("val"))]
-    if found:
+    subclasses = [(node, spec) for node, spec in specs if is_subclass(node.meta.get("val"))]
+    if subclasses:
         unwrapper = _Unwrapper(program, placeholders[-1])
-        for node, spec in found:
+        for node, spec in subclasses:
             unwrapper.unwrap(node, spec)
     return program
 

@@ -136,10 +136,10 @@ def _size(graph: Graph, base: Node, axis: int) -> Any:
 def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:
     """Returns the arguments of an ATen call by name, with the defaults of those that are not given."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
-    found = {a.name: a.default_value for a in schema if a.has_default_value()}
-    found.update({a.name: read(x) for a, x in zip(schema, node.args, strict=False)})
-    found.update({name: read(x) for name, x in node.kwargs.items()})
-    return found
+    arguments = {a.name: a.default_value for a in schema if a.has_default_value()}
+    arguments.update({a.name: read(x) for a, x in zip(schema, node.args, strict=False)})
+    arguments.update({name: read(x) for name, x in node.kwargs.items()})
+    return arguments
 
 
 def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int] | None:

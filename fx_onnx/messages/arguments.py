@@ -58,12 +58,12 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """
     if not isinstance(name, str) or not name:
         return ""
-    by_letters = {_letters(each): each for each in known}
+    by_letters = {_letters(word): word for word in known}
     letters = _letters(name)
-    longer = [each for key, each in by_letters.items() if len(letters) > 2 and key.startswith(letters)]
+    longer = [word for key, word in by_letters.items() if len(letters) > 2 and key.startswith(letters)]
     close = difflib.get_close_matches(letters, by_letters, n=2)
-    found = [by_letters[letters]] if letters in by_letters else longer[:3] or [by_letters[each] for each in close]
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+    likely = [by_letters[letters]] if letters in by_letters else longer[:3] or [by_letters[key] for key in close]
+    return f"; did you mean {' or '.join(map(repr, likely))}?" if likely else ""
 
 
 def _letters(name: str) -> str:
@@ -176,10 +176,10 @@ def check_names(parameter: str, names: Any) -> tuple[str, ...]:
         return ()
     if isinstance(names, (str, bytes, Mapping, set, frozenset)) or not isinstance(names, (Collection, Iterable)):
         raise ArgumentError(f"{parameter} must be a sequence of names, not {shown(names)}.")
-    found = tuple(names)
-    for name in found:
+    checked = tuple(names)
+    for name in checked:
         check_name(f"A name in {parameter}", name)
-    return found
+    return checked
 
 
 def check_path(parameter: str, path: Any) -> None:

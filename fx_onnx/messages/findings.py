@@ -58,16 +58,16 @@ def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
         yield findings
         failed = False
     except OnnxExporterError as error:
-        error.findings = (*findings, *(each for each in error.findings if each not in findings))
+        error.findings = (*findings, *(finding for finding in error.findings if finding not in findings))
         raise
     finally:
         _collected.reset(token)
         if failed:
             for finding in findings:
                 _logger.info("%s", finding)
-        shown = [each for each in findings if not failed or each.id is MessageId.ARTIFACT]
+        shown = [finding for finding in findings if not failed or finding.id is MessageId.ARTIFACT]
         if outer is not None:
-            outer.extend(each for each in shown if each not in outer)
+            outer.extend(finding for finding in shown if finding not in outer)
         elif shown and as_warning:
             warn_now(summary(shown))
 
@@ -78,8 +78,8 @@ def summary(findings: Sequence[Finding]) -> str:
         return str(findings[0])
     lines = [f"The export has {len(findings)} findings; the page Troubleshooting explains each by its id."]
     for prefix, area in _AREAS.items():
-        found = [f"- {finding}" for finding in findings if finding.id.startswith(prefix)]
-        lines += [f"{area}:", *found] if found else []
+        entries = [f"- {finding}" for finding in findings if finding.id.startswith(prefix)]
+        lines += [f"{area}:", *entries] if entries else []
     return "\n".join(lines)
 
 

@@ -120,8 +120,8 @@ class Finding:
 
 def place_in(message: str) -> str:
     """Returns the line of code that a message names, for example ``model.py:12``; empty if it names none."""
-    found = re.search(r"\((?:at )?([^()\s]+:\d+)(?::|\))", message)
-    return found[1] if found is not None else ""
+    match = re.search(r"\((?:at )?([^()\s]+:\d+)(?::|\))", message)
+    return match[1] if match is not None else ""
 
 
 def with_id(message: str, id: MessageId) -> str:

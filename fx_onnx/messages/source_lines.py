@@ -101,8 +101,8 @@ def innermost_line(frames: Iterable[traceback.FrameSummary]) -> str:
 
 def function_place(function: Callable[..., Any]) -> str:
     """Returns the name of a user's function with its file and line, for example ``my_gelu (model.py:12)``."""
-    name, place = function_location(function)
-    return f"{name} ({place})" if place else name
+    name, location = function_location(function)
+    return f"{name} ({location})" if location else name
 
 
 def function_location(function: Callable[..., Any]) -> tuple[str, str]:
@@ -153,8 +153,8 @@ class TracedLine(NamedTuple):
 @lru_cache(maxsize=4096)
 def traced_lines(trace: str) -> tuple[TracedLine, ...]:
     """Returns the frames of a stack trace as torch.export records it, the innermost last."""
-    found = (match.group(2, 4, 5, 6) for match in _FRAME.finditer(trace))
-    return tuple(TracedLine(path, line, name, " ".join(code.split())) for path, line, name, code in found if line)
+    frames = (match.group(2, 4, 5, 6) for match in _FRAME.finditer(trace))
+    return tuple(TracedLine(path, line, name, " ".join(code.split())) for path, line, name, code in frames if line)
 
 
 def portable_stack_trace(trace: str) -> str:

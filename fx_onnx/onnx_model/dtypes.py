@@ -65,18 +65,18 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
         ArgumentError: ONNX has no such element type (quantized dtypes, complex32, packed 4-bit floats), or torch cannot
             create tensors of the dtype (int4).
     """
-    found = _TO_ONNX.get(dtype)
-    if found is None and is_packed(dtype):
+    element_type = _TO_ONNX.get(dtype)
+    if element_type is None and is_packed(dtype):
         raise ArgumentError(
             f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
             "tensor.view(torch.uint8), and unpack them in the forward.",
             id=MessageId.DTYPE,
         )
-    if found is None:
+    if element_type is None:
         raise ArgumentError(
             f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.", id=MessageId.DTYPE
         )
-    return found
+    return element_type
 
 
 def is_packed(dtype: torch.dtype) -> bool:

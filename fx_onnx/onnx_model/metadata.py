@@ -119,10 +119,10 @@ def module_scopes(properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=4096)
 def _parsed_scopes(paths: str, classes: str) -> tuple[tuple[str, str], ...]:
     try:
-        found = ast.literal_eval(paths)[:-1], ast.literal_eval(classes)[:-1]
+        scopes = ast.literal_eval(paths)[:-1], ast.literal_eval(classes)[:-1]
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the model is from another exporter
         return ()
-    return tuple(zip(*found, strict=False))
+    return tuple(zip(*scopes, strict=False))
 
 
 def call_line(node: torch.fx.Node) -> str:

@@ -71,8 +71,8 @@ class OperatorSchema(NamedTuple):
         Raises:
             TypeError: a required input is absent, or there are more inputs or outputs than the operator has.
         """
-        for place, parameter in enumerate(self.inputs):
-            if parameter.required and (place >= len(node.inputs) or node.inputs[place] is None):
+        for index, parameter in enumerate(self.inputs):
+            if parameter.required and (index >= len(node.inputs) or node.inputs[index] is None):
                 raise TypeError(f"ONNX {self.name} needs the input {parameter.name!r}")
         if node.inputs:
             self.input(len(node.inputs) - 1)
@@ -125,7 +125,7 @@ def operator_schema(name: str, opset: int) -> OperatorSchema | None:
 def attribute_names(name: str) -> frozenset[str]:
     """Returns the names of the attributes that an operator of ONNX's default domain has in any opset."""
     schemas = [operator_schema(name, opset) for opset in range(1, onnx.defs.onnx_opset_version() + 1)]
-    return frozenset(each for schema in schemas if schema is not None for each in schema.attributes)
+    return frozenset(attribute for schema in schemas if schema is not None for attribute in schema.attributes)
 
 
 def operator_names() -> frozenset[str]:
@@ -151,18 +151,18 @@ def moved_inputs(name: str, opset: int, newer: int = MINIMUM_NATIVE_OPSET) -> tu
 
     They are the further inputs whose names are those of attributes there, such as the axes of Squeeze below opset 13.
     """
-    older, later = (operator_schema(name, each) for each in (opset, newer))
+    older, later = (operator_schema(name, version) for version in (opset, newer))
     if older is None or later is None:
         return ()
-    names = [(place, later.inputs[place].name.lower()) for place in range(len(older.inputs), len(later.inputs))]
-    return tuple((place, each) for place, each in names if each in older.attributes)
+    names = [(index, later.inputs[index].name.lower()) for index in range(len(older.inputs), len(later.inputs))]
+    return tuple((index, attribute) for index, attribute in names if attribute in older.attributes)
 
 
 def missing_operator(name: str, opset: int) -> str:
     """Returns the message that an opset has no operator of a name, and which name or opset may be meant."""
-    schemas = [each for each in onnx.defs.get_all_schemas_with_history() if not each.domain]
-    later = min((each.since_version for each in schemas if each.name == name), default=0)
-    known = {each.name for each in schemas if each.since_version <= opset and not each.deprecated}
+    schemas = [schema for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain]
+    later = min((schema.since_version for schema in schemas if schema.name == name), default=0)
+    known = {schema.name for schema in schemas if schema.since_version <= opset and not schema.deprecated}
     hint = f"; it begins with opset {later}" if later > opset else did_you_mean(name, known)
     return f"ONNX opset {opset} has no operator {name}{hint}"
 

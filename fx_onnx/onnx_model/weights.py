@@ -163,8 +163,8 @@ class LazyWeight(ir.LazyTensor):
         wanted: list[dict[int, tuple[int, int]]] = [dict(self.reads) for _ in self.sources]
         sizes = list(self.shape.numpy())
         for axis, plan in plans.items():
-            for own, place in zip(wanted, plan or (), strict=False):
-                own.update({} if place is None else {place: cuts[axis]})
+            for own, source_axis in zip(wanted, plan or (), strict=False):
+                own.update({} if source_axis is None else {source_axis: cuts[axis]})
             sizes[axis] = sizes[axis] if plan is None else cuts[axis][1] - cuts[axis][0]
         with torch.no_grad(), unset_fake_temporarily():
             result = self.function(*map(as_torch, self.sources, wanted))
@@ -190,11 +190,11 @@ class LazyWeight(ir.LazyTensor):
         axes = list(zip(before.shape, before.stride(), range(before.dim()), strict=True))
         order = []
         for size, stride in zip(after.shape, after.stride(), strict=True):
-            found = next((axis for axis in axes if axis[:2] == (size, stride)), None)
-            if found is None:
+            source_axis = next((axis for axis in axes if axis[:2] == (size, stride)), None)
+            if source_axis is None:
                 return None
-            axes.remove(found)
-            order.append(found[2])
+            axes.remove(source_axis)
+            order.append(source_axis[2])
         same = not axes and memory_key(after) == memory_key(before.permute(order))
         return (self.sources[0], tuple(order)) if same else None
 
@@ -231,11 +231,11 @@ def _cuts(sizes: Sequence[int], bits: int) -> Iterator[Cuts]:
     if inner[0] <= PIECE_BYTES * 8 or (last and inner[last] % 8):
         yield {}
         return
-    each = 1 if bits >= 8 else 4  # four 2-bit elements fill a byte
-    step = max(1, PIECE_BYTES * 8 // inner[last + 1] // each) * each
-    for place in itertools.product(*map(range, sizes[:last])):
+    unit = 1 if bits >= 8 else 4  # four 2-bit elements fill a byte
+    step = max(1, PIECE_BYTES * 8 // inner[last + 1] // unit) * unit
+    for outer in itertools.product(*map(range, sizes[:last])):
         for start in range(0, sizes[last], step):
-            here = {axis: (index, index + 1) for axis, index in enumerate(place)}
+            here = {axis: (index, index + 1) for axis, index in enumerate(outer)}
             yield here | {last: (start, min(start + step, sizes[last]))}
 
 
@@ -272,12 +272,12 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
         raise OnnxExporterError(
             f"The weight {name!r} has values outside [{low}, {high}], the range of {dtype.name}; quantize it again."
         )
-    each = 8 // dtype.bitwidth
+    per_byte = 8 // dtype.bitwidth
     flat = values.cpu().reshape(-1).view(torch.uint8) & (2**dtype.bitwidth - 1)
-    columns = torch.nn.functional.pad(flat, (0, -len(flat) % each)).reshape(-1, each)
+    columns = torch.nn.functional.pad(flat, (0, -len(flat) % per_byte)).reshape(-1, per_byte)
     packed = torch.zeros(len(columns), dtype=torch.uint8)
-    for place in range(each):
-        packed |= columns[:, place] << (place * dtype.bitwidth)
+    for position in range(per_byte):
+        packed |= columns[:, position] << (position * dtype.bitwidth)
     return ir.PackedTensor(packed.numpy(), dtype, shape=tuple(values.shape), name=name)
 
 
@@ -311,14 +311,14 @@ def is_subclass(value: object) -> bool:
 
 def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns the tensors by name, with a subclass replaced by its parts: ``fc.weight.qdata``, ``fc.weight.scale``."""
-    found: dict[str, torch.Tensor] = {}
+    by_name: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if is_subclass(tensor):
             parts, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-            found.update(plain({f"{name}.{part}": getattr(tensor, part) for part in parts}))
+            by_name.update(plain({f"{name}.{part}": getattr(tensor, part) for part in parts}))
         else:
-            found[name] = tensor
-    return found
+            by_name[name] = tensor
+    return by_name
 
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:
@@ -372,13 +372,13 @@ def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tenso
         values = tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1")
         return _cut(torch.from_numpy(values), cuts)
     dtype = torch_dtype(tensor.dtype)
-    found = mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
+    array = mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
     if cuts:
-        found = found[_slices(cuts)]
-    values = np.ascontiguousarray(found)
+        array = array[_slices(cuts)]
+    values = np.ascontiguousarray(array)
     if not values.flags.writeable:  # torch warns of read-only memory, and a mapped file may disappear
         values = values.copy()
-    return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(found.shape)
+    return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(array.shape)
 
 
 def mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:

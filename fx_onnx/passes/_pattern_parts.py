@@ -132,13 +132,13 @@ class Pattern(ABC):
     def all_parts(self) -> Iterator[Pattern]:
         """Yields the pattern and all patterns inside it."""
         yield self
-        for each in self.parts():
-            yield from each.all_parts()
+        for part in self.parts():
+            yield from part.all_parts()
 
 
 def _by_type(operators: Operators) -> dict[str, tuple[str, ...]]:
     """Returns the domains of operators by their type."""
-    return {op_type: tuple(domain for domain, each in operators if each == op_type) for _, op_type in operators}
+    return {op_type: tuple(domain for domain, other in operators if other == op_type) for _, op_type in operators}
 
 
 _Operands = Callable[[Sequence[ir.Value | None], Sequence[Any], Sequence[ir.Node], Match], bool]
@@ -159,12 +159,12 @@ def _test(pattern: Pattern) -> Callable[[ir.Value | None], bool] | None:
 
 def _check(patterns: Sequence[Pattern]) -> Callable[[Sequence[ir.Value | None]], bool]:
     """Returns the check of all operands, the most special first."""
-    tests = [(place, test) for place, each in enumerate(patterns) if (test := _test(each)) is not None]
-    tests.sort(key=lambda each: _is_plain(patterns[each[0]]))
+    tests = [(index, test) for index, pattern in enumerate(patterns) if (test := _test(pattern)) is not None]
+    tests.sort(key=lambda pair: _is_plain(patterns[pair[0]]))
 
     def may_match(values: Sequence[ir.Value | None]) -> bool:
-        for place, test in tests:  # noqa: SIM110  # a generator takes longer
-            if not test(values[place]):
+        for index, test in tests:  # noqa: SIM110  # a generator takes longer
+            if not test(values[index]):
                 return False
         return True
 
@@ -176,12 +176,12 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
 
     Its arguments are the operands, the values of ``names``, the nodes that have the operands, and what matches so far.
     """
-    named = [place for place, each in enumerate(patterns) if _is_plain(each) and each.name not in (None, "_")]
-    names = [*names, *(name for place in named for name in patterns[place].own_names())]
+    named = [index for index, pattern in enumerate(patterns) if _is_plain(pattern) and pattern.name not in (None, "_")]
+    names = [*names, *(name for index in named for name in patterns[index].own_names())]
     key = next(_keys)
-    inner = [place for place, each in enumerate(patterns) if not _is_plain(each)]
-    for place in reversed(inner):
-        then = _operand(key, place, patterns[place].step(then))
+    inner = [index for index, pattern in enumerate(patterns) if not _is_plain(pattern)]
+    for index in reversed(inner):
+        then = _operand(key, index, patterns[index].step(then))
 
     def match_operands(
         values: Sequence[ir.Value | None], more: Sequence[Any], nodes: Sequence[ir.Node], match: Match
@@ -197,8 +197,8 @@ def _operands(patterns: Sequence[Pattern], names: Sequence[str], shared: bool, t
     return match_operands
 
 
-def _operand(key: int, place: int, step: _Step) -> _Then:
-    return lambda match: step(match.bound[key][place], match)
+def _operand(key: int, index: int, step: _Step) -> _Then:
+    return lambda match: step(match.bound[key][index], match)
 
 
 @dataclass(frozen=True)
@@ -235,10 +235,10 @@ class _ValuePart(Pattern):
             return lambda value, match: (optional or value is not None) and then(match)
 
         def step(value: ir.Value | None, match: Match) -> bool:
-            found = value if read is None else read(value)
-            if found is None:
+            bound = value if read is None else read(value)
+            if bound is None:
                 return optional and value is None and match.bind((name,), (None,), then)
-            return (holds is None or holds(found)) and match.bind((name,), (found,), then)
+            return (holds is None or holds(bound)) and match.bind((name,), (bound,), then)
 
         return step
 
@@ -271,22 +271,22 @@ class _AlternativesPart(Pattern):
 
     @property
     def roots(self) -> Operators:  # type: ignore[override]
-        return tuple(root for each in self.choices for root in each.roots)
+        return tuple(root for choice in self.choices for root in choice.roots)
 
     @property
     def admits(self) -> _Admits:
-        choices = [each.admits for each in self.choices]
+        choices = [choice.admits for choice in self.choices]
         return lambda kind: any(admits(kind) for admits in choices)
 
     def parts(self) -> Sequence[Pattern]:
         return self.choices
 
     def step(self, then: _Then) -> _Step:
-        steps = [each.step(then) for each in self.choices]
+        steps = [choice.step(then) for choice in self.choices]
         return lambda value, match: any(step(value, match) for step in steps)
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
-        return [matcher for each in self.choices for matcher in each.matchers(then)]
+        return [matcher for choice in self.choices for matcher in choice.matchers(then)]
 
 
 class _BoundName(str):
@@ -338,18 +338,18 @@ class _OperationPart(Pattern):
         count, rest, anywhere, attributes = len(self.operands), self.rest, self.anywhere, self.attributes
         names = [name for name in self.own_names() if name != "_"]
         may_match, match_operands = _check(self.operands), _operands(self.operands, names, self.shared, then)
-        commutative = [each for domain, each in self.roots if count == 2 and not domain and each in _COMMUTATIVE]
+        commutative = [name for domain, name in self.roots if count == 2 and not domain and name in _COMMUTATIVE]
         has_rest = rest not in (None, "_")
 
         def step(node: ir.Node, match: Match) -> bool:
             inputs: Sequence[ir.Value | None] = node.inputs
             if len(inputs) < count:
                 inputs = (*inputs, *(None,) * (count - len(inputs)))
-            elif len(inputs) > count and rest is None and any(each is not None for each in inputs[count:]):
+            elif len(inputs) > count and rest is None and any(value is not None for value in inputs[count:]):
                 return False
             orders: list[Sequence[ir.Value | None]]
             if anywhere:
-                orders = [(each, *inputs) for each in inputs if may_match((each,))]
+                orders = [(value, *inputs) for value in inputs if may_match((value,))]
             else:
                 orders = [inputs] if may_match(inputs) else []
                 if commutative and node.op_type in commutative and may_match(inputs[::-1]):
@@ -366,26 +366,26 @@ class _OperationPart(Pattern):
                     return True
             return False
 
-        wanted = [each.admits for each in self.operands]
+        wanted = [operand.admits for operand in self.operands]
 
         def fits(kinds: Kinds) -> bool:
             kinds = (*kinds, *[None] * (count - len(kinds)))
             orders = [(kind,) for kind in kinds] if anywhere else [kinds, kinds[::-1]] if commutative else [kinds]
-            return any(all(admits(kind) for admits, kind in zip(wanted, each, strict=False)) for each in orders)
+            return any(all(admits(kind) for admits, kind in zip(wanted, order, strict=False)) for order in orders)
 
         return [Matcher(self.roots, fits, step)]
 
 
 def _bound_attributes(node: ir.Node, attributes: Sequence[tuple[str, Any]]) -> list[Any] | None:
     """Returns the values of the attributes that get a name; None if one is a reference, or not the wanted value."""
-    found = []
+    values = []
     for name, wanted in attributes:
         value = _attribute(node, name)
         if isinstance(wanted, _BoundName) and value is not _IS_REFERENCE:
-            found.append(value)
+            values.append(value)
         elif value != wanted:
             return None
-    return found
+    return values
 
 
 _IS_REFERENCE = object()
@@ -397,8 +397,8 @@ def _attribute(node: ir.Node, name: str) -> Any:
     given = node.attributes.data.get(name)
     if given is not None and given.is_ref():
         return _IS_REFERENCE
-    found = default_attribute(node.op_type, name, _NEWEST, node.domain) if given is None else given
-    value = None if found is None else found.value
+    attribute = default_attribute(node.op_type, name, _NEWEST, node.domain) if given is None else given
+    value = None if attribute is None else attribute.value
     return list(value) if isinstance(value, (tuple, list)) else value
 
 
@@ -434,7 +434,7 @@ class _ProductPart(Pattern):
 
     def matchers(self, then: _Then) -> Sequence[Matcher]:
         step = self._step(then)
-        wanted, product = [each.admits for each in self.factors], {op_type for _, op_type in self.roots}
+        wanted, product = [factor.admits for factor in self.factors], {op_type for _, op_type in self.roots}
         is_scaled = len(self.factors) == 1
 
         def fits(kinds: Kinds) -> bool:
@@ -467,15 +467,15 @@ def _factors(
     whole: tuple[float, list[ir.Value], list[ir.Node]] = (1.0, [] if value is None else [value], [])
     if node is None or node.op_type not in ("Mul", "Div") or node.domain:
         return whole
-    numbers = [constant_number(each) for each in node.inputs]
+    numbers = [constant_number(operand) for operand in node.inputs]
     if (node.op_type == "Div" and numbers[1] in (None, 0.0)) or (is_scaled and numbers == [None, None]):
         return whole
     product, nodes = 1.0, [node]
     factors: list[ir.Value] = []
-    for place, (number, each) in enumerate(zip(numbers, node.inputs, strict=True)):
+    for index, (number, operand) in enumerate(zip(numbers, node.inputs, strict=True)):
         if number is not None:
-            product = product / number if node.op_type == "Div" and place else product * number
-        elif each is not None:
-            inner, more, between = _factors(each, each.producer() if is_absorbable(each) else None, is_scaled)
+            product = product / number if node.op_type == "Div" and index else product * number
+        elif operand is not None:
+            inner, more, between = _factors(operand, operand.producer() if is_absorbable(operand) else None, is_scaled)
             product, factors, nodes = product * inner, factors + more, nodes + between
     return product, factors, nodes

@@ -91,7 +91,7 @@ class NodeBuilder:
             self.editor.model.graph.opset_imports.setdefault(domain, 1)
         if schema is not None and len(inputs) > len(schema.inputs):
             moved = moved_inputs(op_type, self.editor.opset)
-            attributes = {**attributes, **{name: inputs[place] for place, name in moved if place < len(inputs)}}
+            attributes = {**attributes, **{name: inputs[index] for index, name in moved if index < len(inputs)}}
             inputs = inputs[: len(schema.inputs)] if moved else inputs
         bound: dict[str, DataType] | None = None
         values: list[Value | None] = []
@@ -101,7 +101,7 @@ class NodeBuilder:
                     raise TypeError(f"ONNX {op_type} needs a value for its input {schema.input(index).name}")
             elif not is_value(x):
                 if bound is None and schema is not None and isinstance(x, (int, float)):
-                    bound = bind_type_variables(schema, [_dtype(each) for each in inputs])
+                    bound = bind_type_variables(schema, [_dtype(value) for value in inputs])
                 x = self.constant(
                     x, None if schema is None or bound is None else parameter_dtype(schema.input(index), bound)
                 )
@@ -117,8 +117,8 @@ class NodeBuilder:
         """Yields the dtype and the shape of each result of a node."""
         dtypes = [self.dtype] * len(node.outputs)
         if schema is not None:
-            found = infer_output_dtypes(schema, list(map(_dtype, node.inputs)), node.attributes, len(dtypes))
-            dtypes = [dtype or self.dtype for dtype in found]
+            inferred = infer_output_dtypes(schema, list(map(_dtype, node.inputs)), node.attributes, len(dtypes))
+            dtypes = [dtype or self.dtype for dtype in inferred]
         return zip(dtypes, infer_shapes(node, self.editor.opset), strict=True)
 
     def _add(self, new: NewNode) -> None:
@@ -215,8 +215,8 @@ class NewNode:
         """Infers the types and the shapes of the results, if that is still to do."""
         if self.results[0].new is None:
             return
-        found = list(self._infer(self.node))
-        for result, (dtype, shape) in zip(self.results, found, strict=True):
+        inferred = list(self._infer(self.node))
+        for result, (dtype, shape) in zip(self.results, inferred, strict=True):
             result.new = None
             result.type, result.shape = ir.TensorType(dtype), shape
 

@@ -146,11 +146,11 @@ class Editor:
             if node.inputs[index] is not value:
                 node.replace_input_with(index, value)
         if attributes is not None:
-            found = attributes_of(attributes)
+            converted = attributes_of(attributes)
             node.attributes.data.clear()  # clear and update of UserDict visit one attribute after the other
-            node.attributes.data.update(found)
-        for each in absorbed:
-            node.metadata_props.update(metadata.merged(each.metadata_props, node.metadata_props))
+            node.attributes.data.update(converted)
+        for other in absorbed:
+            node.metadata_props.update(metadata.merged(other.metadata_props, node.metadata_props))
         for producer in before:
             self.remove_if_unused(producer)
 
@@ -195,18 +195,18 @@ class Editor:
         """Removes the node if nothing reads its results, then each of its producers that becomes unused."""
         candidates = [node]
         while candidates:
-            each = candidates.pop()
-            if each is None or each.graph is None or any(map(is_read, each.outputs)):
+            candidate = candidates.pop()
+            if candidate is None or candidate.graph is None or any(map(is_read, candidate.outputs)):
                 continue
-            candidates += [x.producer() for x in each.inputs if x is not None and x.producer() is not None]
+            candidates += [x.producer() for x in candidate.inputs if x is not None and x.producer() is not None]
             self.added_nodes -= 1
-            for subgraph in subgraphs(each):
+            for subgraph in subgraphs(candidate):
                 self.added_nodes -= sum(1 for _ in all_nodes(subgraph))
                 candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
                 clear_inputs(subgraph)
-            graph = each.graph
-            each.resize_inputs(0)
-            graph.remove(each)
+            graph = candidate.graph
+            candidate.resize_inputs(0)
+            graph.remove(candidate)
 
 
 def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
@@ -214,14 +214,14 @@ def attributes_of(values: Mapping[str, Any]) -> dict[str, ir.Attr]:
 
     The type of a list is that of its first element, because onnx_ir takes long to find it out.
     """
-    found: dict[str, ir.Attr] = {}
+    converted: dict[str, ir.Attr] = {}
     for name, value in values.items():
         if type(value) is ir.Attr:
-            found[name] = value
+            converted[name] = value
         elif value is not None:
             kind = _TYPES_OF_LISTS.get(type(value[0])) if isinstance(value, (list, tuple)) and value else None
-            found[name] = ir.convenience.convert_attribute(name, value, kind)
-    return found
+            converted[name] = ir.convenience.convert_attribute(name, value, kind)
+    return converted
 
 
 def clear_inputs(subgraph: ir.Graph) -> None:

@@ -46,8 +46,8 @@ Kinds = tuple[str | None, ...]
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     """Returns the value of an attribute, or ``default`` if the node does not have it."""
-    found = node.attributes.data.get(name)  # get of UserDict raises and catches a KeyError
-    return default if found is None else found.value
+    attr = node.attributes.data.get(name)  # get of UserDict raises and catches a KeyError
+    return default if attr is None else attr.value
 
 
 def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -91,14 +91,14 @@ def chain(value: ir.Value | None, *op_types: str | tuple[str, ...]) -> tuple[ir.
         value: where the path starts; it is a result of the first node.
         op_types: the operators from the consumer's side to the producer's; a tuple allows any of several.
     """
-    found: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     for op_type in op_types:
         node = producer_of(value, *((op_type,) if isinstance(op_type, str) else op_type))
         if node is None:
             return None
-        found.append(node)
+        nodes.append(node)
         value = node.inputs[0] if node.inputs else None
-    return tuple(found)
+    return tuple(nodes)
 
 
 def permutation_of(node: ir.Node | None) -> list[int] | None:
@@ -179,14 +179,14 @@ def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
     shape = value.shape if value is not None else None
     if shape is None:
         return None
-    found = tuple([dim if isinstance(dim, int) else dim.value for dim in shape.dims])
-    return None if None in found else found  # type: ignore[return-value]
+    sizes = tuple([dim if isinstance(dim, int) else dim.value for dim in shape.dims])
+    return None if None in sizes else sizes  # type: ignore[return-value]
 
 
 def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
     """Returns whether both shapes are known and equal for all values of the symbolic dims."""
-    found = dims(first)
-    return found is not None and found == dims(second)
+    sizes = dims(first)
+    return sizes is not None and sizes == dims(second)
 
 
 def has_dtype(*dtypes: ir.DataType) -> Callable[[ir.Value], bool]:

@@ -18,12 +18,12 @@ def with_numpy_boundary(model: ir.Model) -> ir.Model:
     """
     graph = model.graph
     names = Names(value.name for value in all_values(graph))
-    for place, value in enumerate(list(graph.outputs)):
+    for index, value in enumerate(list(graph.outputs)):
         if _lacks_numpy(value):
-            graph.outputs[place] = _cast_output(graph, value, names)
-    for place, value in enumerate(list(graph.inputs)):
+            graph.outputs[index] = _cast_output(graph, value, names)
+    for index, value in enumerate(list(graph.inputs)):
         if _lacks_numpy(value):
-            graph.inputs[place] = _cast_input(graph, value, names)
+            graph.inputs[index] = _cast_input(graph, value, names)
     return model
 
 

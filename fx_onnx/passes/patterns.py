@@ -87,32 +87,32 @@ def _parse(part: ast.expr, scope: _Scope) -> Pattern:
         return _NumberPart(number)
     match part:
         case ast.Name(name):
-            found: Pattern = _ValuePart(name, holds=scope.where.get(name))
+            pattern: Pattern = _ValuePart(name, holds=scope.where.get(name))
         case ast.Constant(None):
-            found = _ValuePart(None)
+            pattern = _ValuePart(None)
         case ast.Attribute(ast.Name(kind), name) if kind in _CONSTANTS:
-            found = _ValuePart(name, _CONSTANTS[kind], scope.where.get(name))
+            pattern = _ValuePart(name, _CONSTANTS[kind], scope.where.get(name))
         case ast.UnaryOp(ast.Invert(), inner):
-            found = _parse(inner, scope._replace(shared=True))
+            pattern = _parse(inner, scope._replace(shared=True))
         case ast.UnaryOp(ast.USub(), operand):
-            found = _OperationPart((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
+            pattern = _OperationPart((("", "Neg"),), (_parse(operand, scope),), shared=scope.shared)
         case ast.BinOp(first, ast.BitOr(), second):
             choices = _parse(first, scope), _parse(second, scope)
-            found = _AlternativesPart(choices)
+            pattern = _AlternativesPart(choices)
             if isinstance(choices[0], _ValuePart) and choices[1] == _ValuePart(None):
-                found = replace(choices[0], optional=True)
+                pattern = replace(choices[0], optional=True)
         case ast.BinOp(left, operator, right) if type(operator) in _BINARY:
             operands = _parse(left, scope), _parse(right, scope)
-            found = _parse_product(part, scope) or _OperationPart(
+            pattern = _parse_product(part, scope) or _OperationPart(
                 (("", _BINARY[type(operator)]),), operands, shared=scope.shared
             )
         case ast.Subscript(ast.Call() as call, ast.Constant(int(result))):
-            found = _parse_call(call, scope, result)
+            pattern = _parse_call(call, scope, result)
         case ast.Call():
-            found = _parse_call(part, scope, 0)
+            pattern = _parse_call(part, scope, 0)
         case _:
             raise PatternError(f"{ast.unparse(part)!r} is no part of a pattern")
-    return found
+    return pattern
 
 
 def _literal(part: ast.expr) -> float | None:
@@ -129,9 +129,9 @@ def _parse_product(part: ast.expr, scope: _Scope) -> _ProductPart | None:
     """Returns a product that has a number or three factors; None for another expression."""
     numbers, factors = list[float | str](), list[ast.expr]()
 
-    def collect(each: ast.expr) -> None:
-        number = _literal(each)
-        match each:
+    def collect(operand: ast.expr) -> None:
+        number = _literal(operand)
+        match operand:
             case ast.BinOp(left, ast.Mult(), right):
                 collect(left)
                 collect(right)
@@ -143,28 +143,28 @@ def _parse_product(part: ast.expr, scope: _Scope) -> _ProductPart | None:
             case _ if number is not None:
                 numbers.append(number)
             case _:
-                factors.append(each)
+                factors.append(operand)
 
     if not isinstance(part, ast.BinOp) or not isinstance(part.op, (ast.Mult, ast.Div)):
         return None
     collect(part)
     if not numbers and len(factors) <= 2:
         return None
-    patterns = tuple(_parse(each, scope) for each in factors)
-    if any(isinstance(each, str) for each in numbers):
+    patterns = tuple(_parse(factor, scope) for factor in factors)
+    if any(isinstance(item, str) for item in numbers):
         if len(numbers) > 1:
             raise PatternError(f"{ast.unparse(part)!r} has a number beside {numbers}, which is the product of all")
         return _ProductPart(numbers[0], patterns, scope.shared)
-    return _ProductPart(math.prod(each for each in numbers if isinstance(each, (int, float))), patterns, scope.shared)
+    return _ProductPart(math.prod(item for item in numbers if isinstance(item, (int, float))), patterns, scope.shared)
 
 
 def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
     roots = tuple(
         (domain, op_type)
-        for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
+        for domain, _, op_type in (text.rpartition(".") for text in ast.unparse(call.func).split(" | "))
     )
     operands, rest = list(call.args), None
-    anywhere = len(operands) == 3 and all(ast.unparse(each) == "..." for each in operands[::2])
+    anywhere = len(operands) == 3 and all(ast.unparse(operand) == "..." for operand in operands[::2])
     operands = operands[anywhere:]
     match operands[-1:]:
         case [ast.Constant(value)] if value is ...:
@@ -173,11 +173,11 @@ def _parse_call(call: ast.Call, scope: _Scope, result: int) -> _OperationPart:
         case [ast.Starred(ast.Name(name))]:
             operands.pop()
             rest = name
-    attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
-    for bound in (rest, *(each for _, each in attributes if isinstance(each, _BoundName))):
+    attributes = tuple((str(keyword.arg), _parse_attribute(keyword.value)) for keyword in call.keywords)
+    for bound in (rest, *(wanted for _, wanted in attributes if isinstance(wanted, _BoundName))):
         if bound in scope.where:
             raise PatternError(f"{bound} is no value, so a condition of where cannot test it")
-    patterns = tuple(_parse(each, scope) for each in operands)
+    patterns = tuple(_parse(operand, scope) for operand in operands)
     return _OperationPart(roots, patterns, rest, anywhere, attributes, result, scope.shared)
 
 

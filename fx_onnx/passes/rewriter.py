@@ -121,7 +121,7 @@ def apply(model: ir.Model, passes: Iterable[Pass], changes: dict[str, NodeChange
     for are_rewrites, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
         report_progress(done, len(passes))
         if are_rewrites:
-            rewrites = [each for each in group if isinstance(each, Rewrite)]
+            rewrites = [rewrite for rewrite in group if isinstance(rewrite, Rewrite)]
             walk(model, rewrites, changes)
             done += len(rewrites)
             continue
@@ -164,11 +164,11 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
         limit = applied + _REWRITES_OF_A_NODE * (len(nodes_to_visit) + 10)
         editor.enqueue(nodes_to_visit)
         for node in editor.worklist():
-            found = by_type.get(node.op_type, {}).get(node.domain)
-            if found is None or node.graph is None or (function and has_reference(node)):
+            attempts = by_type.get(node.op_type, {}).get(node.domain)
+            if attempts is None or node.graph is None or (function and has_reference(node)):
                 continue
             nodes = editor.added_nodes
-            for name, rewrite in found[tuple(map(kind_of, node.inputs))]:
+            for name, rewrite in attempts[tuple(map(kind_of, node.inputs))]:
                 if rewrite(node, editor):
                     applied += 1
                     if applied > limit:
@@ -188,20 +188,20 @@ class _Attempts(dict[Kinds, list[tuple[str, Callable[[ir.Node, Editor], bool]]]]
         self.all: list[tuple[str, Attempt]] = []
 
     def __missing__(self, kinds: Kinds) -> list[tuple[str, Callable[[ir.Node, Editor], bool]]]:
-        self[kinds] = found = [(name, each.rewrite) for name, each in self.all if each.fits(kinds)]
-        return found
+        self[kinds] = attempts = [(name, attempt.rewrite) for name, attempt in self.all if attempt.fits(kinds)]
+        return attempts
 
 
 @functools.lru_cache(maxsize=64)
 def _by_type(rewrites: tuple[Rewrite, ...], opset: int) -> Mapping[str, Mapping[str, _Attempts]]:
     """Returns the attempts that apply at an opset, with the name of the rewrite, by type and domain of the node."""
-    found: dict[str, dict[str, _Attempts]] = {}
-    for each in rewrites:
-        if each.since <= opset and (each.until is None or opset <= each.until):
-            for domain, op_type in each.roots():
-                attempts = found.setdefault(op_type, {}).setdefault(domain, _Attempts())
-                attempts.all.extend((each.name, attempt) for attempt in each.attempts((domain, op_type)))
-    return found
+    by_type: dict[str, dict[str, _Attempts]] = {}
+    for rewrite in rewrites:
+        if rewrite.since <= opset and (rewrite.until is None or opset <= rewrite.until):
+            for domain, op_type in rewrite.roots():
+                attempts = by_type.setdefault(op_type, {}).setdefault(domain, _Attempts())
+                attempts.all.extend((rewrite.name, attempt) for attempt in rewrite.attempts((domain, op_type)))
+    return by_type
 
 
 def _neighbourhood(node: ir.Node) -> list[ir.Node]:

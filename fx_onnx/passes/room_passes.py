@@ -40,10 +40,10 @@ class QuantizedWeightPass(Pass):
 
     def load(self) -> Pass:
         """Returns the pass itself."""
-        found: Pass = rooms.find("passes", self._row)
-        return found
+        loaded: Pass = rooms.find("passes", self._row)
+        return loaded
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs the pass."""
-        found = self.of(model)
-        return ir.passes.PassResult(model, modified=False) if found is None else found(model)
+        loaded = self.of(model)
+        return ir.passes.PassResult(model, modified=False) if loaded is None else loaded(model)

@@ -67,11 +67,11 @@ class Rule(Rewrite):
         Raises:
             PatternError: a text is no pattern, or does not end at a node.
         """
-        found = tuple([parse(text, self._where) for text in self.texts])
-        for text, each in zip(self.texts, found, strict=True):
-            if not each.roots:
+        parsed = tuple([parse(text, self._where) for text in self.texts])
+        for text, pattern in zip(self.texts, parsed, strict=True):
+            if not pattern.roots:
                 raise PatternError(f"{text!r} does not end at a node")
-        return found
+        return parsed
 
     @cached_property
     def _parameters(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Rule(Rewrite):
                 parameter's name.
         """
         names = {"f", "node", "nodes"}
-        for part in (part for each in self.patterns for part in each.all_parts()):
+        for part in (part for pattern in self.patterns for part in pattern.all_parts()):
             names.update(part.own_names())
             _check_schema(part)
         for name in (*self._parameters, *self._where):
@@ -94,17 +94,17 @@ class Rule(Rewrite):
 
     def roots(self) -> Collection[tuple[str, str]]:
         """Returns the domain and type of the operators at which the patterns end."""
-        return dict.fromkeys(root for each in self.patterns for root in each.roots)
+        return dict.fromkeys(root for pattern in self.patterns for root in pattern.roots)
 
     @cached_property
     def _attempts(self) -> Mapping[tuple[str, str], Sequence[Attempt]]:
         """What rewrites a node, by its domain and type."""
-        found: dict[tuple[str, str], list[Attempt]] = {}
-        for matcher in (each for pattern in self.patterns for each in pattern.matchers(self._accept)):
+        by_root: dict[tuple[str, str], list[Attempt]] = {}
+        for matcher in (matcher for pattern in self.patterns for matcher in pattern.matchers(self._accept)):
             attempt = Attempt(_start(matcher.step, self._where.get("node")), matcher.fits)
             for root in dict.fromkeys(matcher.roots):
-                found.setdefault(root, []).append(attempt)
-        return found
+                by_root.setdefault(root, []).append(attempt)
+        return by_root
 
     def attempts(self, root: tuple[str, str]) -> Iterable[Attempt]:
         """Returns what rewrites the nodes that each pattern matches."""
@@ -112,7 +112,7 @@ class Rule(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the results of a node where a pattern matches and the function accepts the match."""
-        return any(each.rewrite(node, editor) for each in self._attempts[node.domain, node.op_type])
+        return any(attempt.rewrite(node, editor) for attempt in self._attempts[node.domain, node.op_type])
 
     def _accept(self, match: Match) -> bool:
         bound, node, editor = match.bound, match.node, match.editor
@@ -156,8 +156,8 @@ class Rule(Rewrite):
             )
         readers = [use.node for output in outputs for use in output.uses()]
         replaced = f.replace(match.nodes, results)
-        for each in (match.node, *(new.node for new in f.created if new.is_made)) if f.created else readers:
-            each.meta[metadata.RULE] = self.function
+        for node in (match.node, *(new.node for new in f.created if new.is_made)) if f.created else readers:
+            node.meta[metadata.RULE] = self.function
         return replaced
 
 
@@ -203,9 +203,9 @@ class _RuleBuilder(NodeBuilder):
 
     def discard(self) -> None:
         """Gives up the nodes."""
-        for each in self.created:
-            if each.is_made:
-                each.node.resize_inputs(0)
+        for new in self.created:
+            if new.is_made:
+                new.node.resize_inputs(0)
 
     def replace(self, matched: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
         """Makes the consumers of the node read the results. Returns whether that was possible.
@@ -224,7 +224,7 @@ class _RuleBuilder(NodeBuilder):
                 return True
             if node.op_type == "Identity":
                 return False  # an output of the graph, whose name the value cannot take
-        results = tuple([each if each is None or each in made else self.Identity(each) for each in results])
+        results = tuple([value if value is None or value in made else self.Identity(value) for value in results])
         if self._becomes(matched[1:], results):
             return True
         for new in self.created:
@@ -239,8 +239,8 @@ class _RuleBuilder(NodeBuilder):
             editor.enqueue(use.node for use in value.uses())
             if output is node.outputs[0]:
                 made_node.name, node.name = node.name or made_node.name, made_node.name
-        for each in matched:
-            editor.remove_if_unused(each)
+        for old in matched:
+            editor.remove_if_unused(old)
         return True
 
     def _becomes(self, absorbed: Sequence[ir.Node], results: tuple[Value | None, ...]) -> bool:
@@ -249,11 +249,11 @@ class _RuleBuilder(NodeBuilder):
         if new is None or results != new.results or len(results) != len(self.node.outputs):
             return False
         if new.is_made:
-            if any(each.uses() for each in results if each is not None):
+            if any(value.uses() for value in results if value is not None):
                 return False
             new.node.resize_inputs(0)
-        for each in self.created[:-1]:
-            self._place(each)
+        for earlier in self.created[:-1]:
+            self._place(earlier)
         self.editor.replace(self.node, new.op_type, new.inputs, new.attributes, absorbed, new.domain)
         return True
 
@@ -278,12 +278,12 @@ def _of_plugin(given: Any) -> Sequence[Any]:
     if plugin is None:
         hint = did_you_mean(given, PLUGINS.names()) or "; install the package that has it."
         raise ArgumentError(f"No installed plug-in has rules named {shown(given)}{hint}")
-    found = [plugin.value] if isinstance(plugin.value, Rule) else plugin.value
+    rules = [plugin.value] if isinstance(plugin.value, Rule) else plugin.value
     try:
-        check_rules(found)
+        check_rules(rules)
     except ArgumentError as error:
         plugin.refuse(error)
-    return list(found)
+    return list(rules)
 
 
 def check_rules(rules: Any) -> None:
@@ -295,22 +295,22 @@ def check_rules(rules: Any) -> None:
     """
     if isinstance(rules, Rule) or not isinstance(rules, Sequence):
         raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see fx_onnx.rule.")
-    for each in rules:
-        if not isinstance(each, Rule):
-            raise ArgumentError(f"{shown(each)} in rules is not a rule; decorate a function with fx_onnx.rule(...).")
+    for given in rules:
+        if not isinstance(given, Rule):
+            raise ArgumentError(f"{shown(given)} in rules is not a rule; decorate a function with fx_onnx.rule(...).")
         try:
-            each.check()
+            given.check()
         except PatternError as error:
             end = "" if str(error).endswith("?") else "."
-            raise ArgumentError(f"The rule {each.name} is not valid (see fx_onnx.rule): {error}{end}") from error
+            raise ArgumentError(f"The rule {given.name} is not valid (see fx_onnx.rule): {error}{end}") from error
 
 
 def _read_outside(match: Match) -> ir.Node | None:
     """Returns a node that the rewrite would absorb, but whose results are read outside of the match or of its graph."""
     private = [node for nodes, shared in match.visited if not shared for node in nodes if node is not match.node]
     for node in private:
-        uses = sum([len(each.uses()) for each in node.outputs])
-        is_returned = any(each.is_graph_output() for each in node.outputs)
+        uses = sum([len(output.uses()) for output in node.outputs])
+        is_returned = any(output.is_graph_output() for output in node.outputs)
         if is_returned or (uses > 1 and uses > private.count(node)) or node.graph is not match.node.graph:
             return node
     return None

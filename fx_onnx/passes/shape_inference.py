@@ -52,8 +52,8 @@ def infer_shapes(node: ir.Node, opset: int) -> list[ir.Shape | None]:
     given = tuple([(attr.name, attr.type, _hashable(attr.value)) for attr in attributes])
     has_tensor = any(attr.type == ir.AttributeType.TENSOR for attr in attributes)  # which the cache would keep alive
     infer = _infer.__wrapped__ if has_tensor else _infer
-    found = infer(node.op_type, node.domain, opset, tuple(inputs), given, len(node.outputs))
-    return unknown if found is None else [None if sizes is None else ir.Shape(sizes) for sizes in found]
+    inferred = infer(node.op_type, node.domain, opset, tuple(inputs), given, len(node.outputs))
+    return unknown if inferred is None else [None if sizes is None else ir.Shape(sizes) for sizes in inferred]
 
 
 def fill_shapes(node: ir.Node, opset: int) -> None:
@@ -83,13 +83,13 @@ def _infer(
     schema = _schema(op_type, opset, domain)
     if schema is None:
         return None
-    present = {str(place): each for place, each in enumerate(inputs) if each is not None}
+    present = {str(index): value for index, value in enumerate(inputs) if value is not None}
     proto = onnx.NodeProto(
         op_type=op_type,
         domain=domain,
-        input=["" if each is None else str(place) for place, each in enumerate(inputs)],
-        output=[f"y{place}" for place in range(outputs)],
-        attribute=[ir.serde.serialize_attribute(ir.Attr(*each)) for each in attributes],
+        input=["" if value is None else str(index) for index, value in enumerate(inputs)],
+        output=[f"y{index}" for index in range(outputs)],
+        attribute=[ir.serde.serialize_attribute(ir.Attr(*attribute)) for attribute in attributes],
     )
     types = {name: _type_proto(dtype, sizes) for name, (dtype, sizes, _) in present.items()}
     constants = {
@@ -98,12 +98,12 @@ def _infer(
         if constant is not None
     }
     try:
-        found = onnx.shape_inference.infer_node_outputs(
+        inferred = onnx.shape_inference.infer_node_outputs(
             schema, proto, types, constants, opset_imports=[onnx.helper.make_opsetid(domain, opset)]
         )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return None  # the checker refuses the node, with a better message, or a Cast comes before it
-    return [_sizes_of(found.get(name)) for name in proto.output]
+    return [_sizes_of(inferred.get(name)) for name in proto.output]
 
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
@@ -139,9 +139,9 @@ def _small_constant(value: ir.Value) -> tuple[int, tuple[int, ...], bytes] | Non
     return int(tensor.dtype), tuple(tensor.shape.numpy()), tensor.tobytes()
 
 
-def _sizes_of(found: TypeProto | None) -> _Sizes | None:
-    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+def _sizes_of(proto: TypeProto | None) -> _Sizes | None:
+    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
         return None
     return tuple(
-        [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in found.tensor_type.shape.dim]
+        [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in proto.tensor_type.shape.dim]
     )

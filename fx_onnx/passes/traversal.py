@@ -22,11 +22,11 @@ def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
     """Returns the graphs among the attributes of a node: the branches of an If, the body of a Loop."""
     if not node.domain and node.op_type not in _CONTROL_FLOW:  # a fast exit for nearly all nodes
         return _NO_SUBGRAPHS
-    found: list[ir.Graph] = []
+    bodies: list[ir.Graph] = []
     for attr in node.attributes.values():
         if attr.type in _GRAPH_TYPES and not attr.is_ref():
-            found.extend([attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs())
-    return found
+            bodies.extend([attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs())
+    return bodies
 
 
 def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -61,4 +61,4 @@ def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
 
 def all_initializers(graph: ir.Graph) -> list[ir.Value]:
     """Returns the initializers of the graph and of the subgraphs inside it, in order. The caller may change them."""
-    return [value for each in all_graphs(graph) for value in each.initializers.values()]
+    return [value for part in all_graphs(graph) for value in part.initializers.values()]

@@ -64,9 +64,9 @@ def _text(value: Any) -> str:
 
 def _container(value: Any) -> str:
     if type(value) is dict:
-        items = [f"{_text(key)}: {_text(each)}" for key, each in list(value.items())[:_MOST_ITEMS]]
+        items = [f"{_text(key)}: {_text(item)}" for key, item in list(value.items())[:_MOST_ITEMS]]
     else:
-        items = [_text(each) for each in list(value)[:_MOST_ITEMS]]
+        items = [_text(item) for item in list(value)[:_MOST_ITEMS]]
     text = ", ".join([*items, "..."] if len(value) > _MOST_ITEMS else items)
     if type(value) is tuple:
         return f"({text}{',' if len(value) == 1 else ''})"

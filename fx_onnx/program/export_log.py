@@ -119,11 +119,11 @@ class ExportLog:
             program: the program that the passes change.
             passes: the passes, in order.
         """
-        found: dict[str, NodeChange] = {}
+        counts: dict[str, NodeChange] = {}
         nodes = count_nodes(program.model)
-        yield found
-        for name in dict.fromkeys(each.name for each in passes if each.name in found):
-            change, before = found[name], nodes
+        yield counts
+        for name in dict.fromkeys(each.name for each in passes if each.name in counts):
+            change, before = counts[name], nodes
             nodes += change.nodes
             switch = f"optimize={{{name!r}}}" if stage == "optimize" else ""
             self.passes.append(PassOutcome(name, stage, change.applied, before, nodes, switch))

@@ -107,7 +107,7 @@ def user_leaves(
     try:
         leaves: list[Any] = program.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
     except ValueError as error:
-        names = [str(each.name) for each in user_inputs(program)]
+        names = [str(argument.name) for argument in user_inputs(program)]
         given = f"{len(args)} positional {'argument' if len(args) == 1 else 'arguments'}"
         if kwargs:
             given += f" and {', '.join(map(repr, kwargs))} by keyword"

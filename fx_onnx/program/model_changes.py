@@ -83,11 +83,11 @@ def rename_dims(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
         model: the model.
         mapping: old name → new name. All dims are renamed at once, so that two dims may swap their names.
     """
-    found: set[str] = set()
+    old_names: set[str] = set()
 
     def renamed(name: str) -> str:
         if name in mapping:
-            found.add(name)
+            old_names.add(name)
             return mapping[name]
         return name
 
@@ -107,4 +107,4 @@ def rename_dims(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
     if metadata.DATA_DEPENDENT_DIMS in model.meta:
         old = model.meta[metadata.DATA_DEPENDENT_DIMS]
         model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(map(renamed_dim, old))
-    return found
+    return old_names

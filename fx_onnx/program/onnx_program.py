@@ -112,14 +112,14 @@ class ONNXProgram:
         return proto
 
     def __repr__(self) -> str:
-        found = self.summary()
-        opsets = ", ".join(f"{domain} {version}".strip() for domain, version in found.opset.items())
-        nodes = sum(found.operators.values())
+        summary = self.summary()
+        opsets = ", ".join(f"{domain} {version}".strip() for domain, version in summary.opset.items())
+        nodes = sum(summary.operators.values())
         lines = [
             f"ONNXProgram(opset {opsets}, {nodes} node{'s' * (nodes != 1)}, "
-            f"{found.parameters:,} parameter{'s' * (found.parameters != 1)} in {found.parameter_bytes:,} bytes",
-            *(f"  input  {text}" for text in found.inputs),
-            *(f"  output {text}" for text in found.outputs),
+            f"{summary.parameters:,} parameter{'s' * (summary.parameters != 1)} in {summary.parameter_bytes:,} bytes",
+            *(f"  input  {text}" for text in summary.inputs),
+            *(f"  output {text}" for text in summary.outputs),
         ]
         return "\n".join(lines) + ")"
 
@@ -185,8 +185,8 @@ class ONNXProgram:
         Raises:
             ArgumentError: there is no such target.
         """
-        found: Support = rooms.find("program", "supports")(self._model, find_target(target))
-        return found
+        support: Support = rooms.find("program", "supports")(self._model, find_target(target))
+        return support
 
     # Running
 
@@ -299,8 +299,8 @@ class ONNXProgram:
         """
         example = getattr(self.exported_program, "example_inputs", None) if not args and not kwargs else None
         compare = rooms.find("stages", "verify")
-        found: Verification = compare(self, *(example or (args, kwargs)), rtol=rtol, atol=atol, provider=provider)
-        return found
+        result: Verification = compare(self, *(example or (args, kwargs)), rtol=rtol, atol=atol, provider=provider)
+        return result
 
     def initialize_inference_session(
         self, initializer: Callable[[str | bytes], onnxruntime.InferenceSession] = new_session
@@ -467,10 +467,10 @@ class ONNXProgram:
             check_name("The old name of an axis", old)
             check_dim_name("The new name of an axis", new)
             mapping[str(old)] = new
-        found = rename_dims(self._model, mapping)
+        renamed = rename_dims(self._model, mapping)
         self.release()
         for name in mapping:
-            if name not in found:
+            if name not in renamed:
                 warn(f"No shape of the model has an axis named {name!r}.", MessageId.UNKNOWN_NAME)
 
 

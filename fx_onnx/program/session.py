@@ -189,11 +189,11 @@ def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
 def refuse_fallback(model: ir.Model) -> None:
     """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
     nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
-    found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
-    if found:
+    operators = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
+    if operators:
         raise ArgumentError(
             f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "
-            f"{', '.join(found)}.",
+            f"{', '.join(operators)}.",
             id=MessageId.CALL_OF_PROGRAM,
         )
 
@@ -275,8 +275,8 @@ def compute_values(
     model.graph.outputs.clear()
     model.graph.outputs.extend(values[name] for name in unique)
     with LoadedModel(model) as loaded:
-        found = dict(zip(unique, loaded.run(inputs), strict=True))
-    return tuple(found[name] for name in value_names)
+        results = dict(zip(unique, loaded.run(inputs), strict=True))
+    return tuple(results[name] for name in value_names)
 
 
 def _to_runtime(tensor: torch.Tensor) -> onnxruntime.OrtValue:
@@ -341,15 +341,15 @@ def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor])
     return pytree.tree_unflatten(leaves, program.call_spec.out_spec)
 
 
-def _restored(argument: Any, found: Any, fakes: Mapping[str, Any]) -> Any:
+def _restored(argument: Any, value: Any, fakes: Mapping[str, Any]) -> Any:
     """Returns one result as the module returns it: a tensor, a complex tensor, or a constant."""
     if isinstance(argument, ConstantArgument):
         return argument.value
     if not isinstance(argument, TensorArgument):  # a symbolic int, float or bool
-        return found.item()
+        return value.item()
     fake = fakes.get(argument.name)
-    is_real_view = isinstance(fake, torch.Tensor) and fake.is_complex() and not found.is_complex()
-    return torch.view_as_complex(found.contiguous()) if is_real_view else found
+    is_real_view = isinstance(fake, torch.Tensor) and fake.is_complex() and not value.is_complex()
+    return torch.view_as_complex(value.contiguous()) if is_real_view else value
 
 
 def flatten_outputs(program: ExportedProgram | None, result: Any) -> list[Any]:
@@ -428,10 +428,10 @@ def _origin(word: str, node: ir.Node | None) -> str:
 def _failure(model: ir.Model, text: str) -> str:
     """Returns a sentence about a node that failed, or about a model that was not loaded."""
     reason = " ".join(text.split()).removeprefix("[ONNXRuntimeError] :").strip()
-    found = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", reason)
-    if found is None:
+    match = re.search(r"while running (\w+) node\. Name:'([^']*)' Status Message: (.*)", reason)
+    if match is None:
         return f"ONNX Runtime does not run the model: {re.sub(r'^[0-9]+ : [A-Z_]+ : ', '', reason)}"
     nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
-    node = next((each for each in nodes if each.name == found[2]), None)
-    _, _, words = found[3].rpartition(" was false. ")  # what is before it is C++ code of ONNX Runtime
-    return f"ONNX Runtime fails at the node {found[2]!r} ({found[1]}){_origin('of', node)}: {words}"
+    node = next((candidate for candidate in nodes if candidate.name == match[2]), None)
+    _, _, words = match[3].rpartition(" was false. ")  # what is before it is C++ code of ONNX Runtime
+    return f"ONNX Runtime fails at the node {match[2]!r} ({match[1]}){_origin('of', node)}: {words}"

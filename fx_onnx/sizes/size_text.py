@@ -80,7 +80,7 @@ class _PythonPrinter(StrPrinter):  # type: ignore[misc]  # sympy has no types
         return " and ".join(sorted(map(self._print, expr.args)))
 
     def _print_Or(self, expr: Any) -> str:
-        return " or ".join(sorted(f"({self._print(each)})" for each in expr.args))
+        return " or ".join(sorted(f"({self._print(argument)})" for argument in expr.args))
 
     def _print_Not(self, expr: Any) -> str:
         return f"not ({self._print(expr.args[0])})"
@@ -168,10 +168,10 @@ def with_offsets_inside(expression: Any) -> Any:
             if type(division).__name__ in ("FloorDiv", "CleanDiv") and number and number % factor == 0:
                 left, right = division.args
                 moved = division.func(left + number / factor * right, right, evaluate=False)
-                return sympy.Add(*(each for each in terms if each is not term), factor * moved)
+                return sympy.Add(*(other for other in terms if other is not term), factor * moved)
         return total
 
-    return expression.replace(lambda each: each.is_Add, inside)
+    return expression.replace(lambda part: part.is_Add, inside)
 
 
 def without_factors(condition: Any) -> Any:
@@ -192,9 +192,9 @@ def without_subtraction(condition: Any) -> Any:
     terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
     subtracted = [term for term in terms if term.could_extract_minus_sign()]
     left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
-    found = condition.func(left, right, evaluate=False)
-    found = found.reversed if left.is_number else found
-    if found.args[0].is_Symbol and found.args[1].is_Integer:
-        step = {sympy.StrictGreaterThan: (sympy.Ge, 1), sympy.StrictLessThan: (sympy.Le, -1)}.get(found.func)
-        return found if step is None else step[0](found.args[0], found.args[1] + step[1], evaluate=False)
-    return found
+    moved = condition.func(left, right, evaluate=False)
+    moved = moved.reversed if left.is_number else moved
+    if moved.args[0].is_Symbol and moved.args[1].is_Integer:
+        step = {sympy.StrictGreaterThan: (sympy.Ge, 1), sympy.StrictLessThan: (sympy.Le, -1)}.get(moved.func)
+        return moved if step is None else step[0](moved.args[0], moved.args[1] + step[1], evaluate=False)
+    return moved

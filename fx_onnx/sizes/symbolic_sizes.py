@@ -33,8 +33,8 @@ def size_of(number: Size) -> SizeExpression:
     """Returns a plain or a symbolic size in the form that compares equal for equal sizes."""
     if isinstance(number, int):
         return number
-    found = expression(number)
-    return int(found) if found.is_Integer else found
+    size = expression(number)
+    return int(size) if size.is_Integer else size
 
 
 def static(number: Any) -> Any:

@@ -17,7 +17,7 @@ __all__ = ["condition_of", "is_false", "is_identity", "resized", "resized_empty"
 
 _MATH = "floor ceil sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh asinh"
 _FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
-    each.__name__: each for each in (int, float, round, max, min)
+    function.__name__: function for function in (int, float, round, max, min)
 }
 """The functions in the text of a condition."""
 _SIZES = (0, 1, 2, 3, 5, 8, 33, 513, 4096, 2**40)
@@ -31,7 +31,7 @@ def condition_of(condition: Any, symbols: tuple[sympy.Symbol, ...]) -> Callable[
     The function is compiled from the text of the condition, so that it is a hundred times as fast as a substitution by
     sympy. It is true where the condition is undefined.
     """
-    names = [f"n{place}" for place in range(len(symbols))]
+    names = [f"n{index}" for index in range(len(symbols))]
     text = expression_text(condition, dict(zip(map(str, symbols), names, strict=True)))
     function = eval(f"lambda {', '.join(names)}: {text}", {"__builtins__": {}, **_FUNCTIONS})
 
@@ -57,9 +57,9 @@ def is_false(condition: Any, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> boo
 def is_identity(condition: Any) -> bool:
     """Returns whether a condition on up to three sizes holds for all that are tried, the numbers in it among them."""
     symbols = tuple(sorted(condition.free_symbols, key=str))
-    numbers = {int(each) + step for each in condition.atoms(sympy.Integer) for step in (-1, 0, 1)}
+    numbers = {int(number) + step for number in condition.atoms(sympy.Integer) for step in (-1, 0, 1)}
     tried = _SIZES_OF_ONE if len(symbols) == 1 else _SIZES
-    sizes = sorted({each for each in (*tried, *numbers) if each >= 0})
+    sizes = sorted({size for size in (*tried, *numbers) if size >= 0})
     points = itertools.product(sizes, repeat=len(symbols))
     return len(symbols) <= 3 and all(itertools.starmap(condition_of(condition, symbols), points))
 

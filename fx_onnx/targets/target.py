@@ -110,7 +110,7 @@ class Target:
     def __post_init__(self) -> None:
         """Checks the entries of ``lacks``."""
         lacks: Any = self.lacks
-        if not isinstance(lacks, tuple) or not all(isinstance(each, Lack) for each in lacks):
+        if not isinstance(lacks, tuple) or not all(isinstance(lack, Lack) for lack in lacks):
             raise ArgumentError(f"lacks must be a tuple of Lack, not {shown(lacks)}.", id=MessageId.TARGET)
 
     @property

@@ -18,12 +18,12 @@ InferredType = tuple[ir.DataType, tuple[int | None, ...] | None]
 
 def nodes_after(graph: ir.Graph, last: ir.Node | None) -> list[ir.Node]:
     """Returns the nodes of a graph that follow ``last``; all nodes if ``last`` is None."""
-    found: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     for node in reversed(graph):
         if node is last:
             break
-        found.append(node)
-    return found[::-1]
+        nodes.append(node)
+    return nodes[::-1]
 
 
 def inferred_types(
@@ -63,7 +63,7 @@ def inferred_types(
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     except onnx.shape_inference.InferenceError:
         return {}  # whether the nodes are valid is a question for the checker
-    return {wanted[info.name]: found for info in inferred.graph.output if (found := _tensor_type(info)) is not None}
+    return {wanted[info.name]: known for info in inferred.graph.output if (known := _tensor_type(info)) is not None}
 
 
 def _read_from_outside(nodes: Sequence[ir.Node]) -> Iterator[Value]:
@@ -94,6 +94,6 @@ def _is_small_constant(value: Value) -> bool:
 def _tensor_type(info: onnx.ValueInfoProto) -> InferredType | None:
     if not info.type.HasField("tensor_type") or not info.type.tensor_type.elem_type:
         return None
-    found = info.type.tensor_type
-    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in found.shape.dim]
-    return ir.DataType(found.elem_type), tuple(dims) if found.HasField("shape") else None
+    tensor_type = info.type.tensor_type
+    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor_type.shape.dim]
+    return ir.DataType(tensor_type.elem_type), tuple(dims) if tensor_type.HasField("shape") else None

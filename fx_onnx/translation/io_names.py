@@ -63,8 +63,8 @@ def _name_weights(graph: ir.Graph, weights: WeightNames) -> None:
     _rename({v: weights.new[places[v]] + str(v.name).removeprefix(names[v]) for v in renamed}, graph)
     for value in ordered:
         graph.initializers[str(value.name)] = graph.initializers.pop(str(value.name))
-    for place in sorted(set(range(len(weights.new))) - set(places.values())):
-        no_effect(f"{weights.new[place]!r} in input_names", "the model does not use this weight")
+    for index in sorted(set(range(len(weights.new))) - set(places.values())):
+        no_effect(f"{weights.new[index]!r} in input_names", "the model does not use this weight")
 
 
 def _state_name(name: str, state: Collection[str]) -> str:
@@ -101,17 +101,17 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
 def names_in_caches(program: ExportedProgram) -> dict[str, str]:
     """Returns FX name → dotted name of each input that is part of a cache."""
     spec = program.call_spec.in_spec
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     if spec is None:
-        return found
+        return names
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
     user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
     for argument, leaf in zip(user, pytrees.leaves(spec), strict=True):
         if leaf.in_cache and not isinstance(argument, ConstantArgument):
             _, first, *rest = leaf.path
             known = isinstance(first, int) and first < len(parameters)
-            found[argument.name] = _dotted([parameters[first] if known else first, *rest])
-    return found
+            names[argument.name] = _dotted([parameters[first] if known else first, *rest])
+    return names
 
 
 def _output_names(program: ExportedProgram) -> list[str | None]:

@@ -17,8 +17,8 @@ _KEY = "sizes"
 
 def known_sizes(value: Value) -> tuple[Size, ...] | None:
     """Returns the sizes of a value; None if no translation or helper recorded them."""
-    found: tuple[Size, ...] | None = value.meta.get(_KEY)
-    return found
+    sizes: tuple[Size, ...] | None = value.meta.get(_KEY)
+    return sizes
 
 
 def record_sizes(value: Value, sizes: Sequence[Size]) -> Value:

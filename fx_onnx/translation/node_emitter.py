@@ -160,7 +160,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
             args = inputs
             if unknown := attributes.keys() - schema.attributes.keys():
                 name = min(unknown)
-                hint = did_you_mean(name, [*schema.attributes, *(each.name for each in schema.inputs)])
+                hint = did_you_mean(name, [*schema.attributes, *(parameter.name for parameter in schema.inputs)])
                 raise TypeError(f"ONNX {schema.name} of opset {self.opset} has no attribute {name!r}{hint}")
         if missing := schema.required_attributes - attributes.keys():
             raise TypeError(f"ONNX {schema.name} needs the attribute {sorted(missing)[0]!r}")
@@ -220,8 +220,8 @@ class NodeEmitter(OperatorMethods, BuilderBase):
         schema.check_node(node)
         inputs = [None if x is None else x.dtype for x in node.inputs]
         check_equal_dtypes(schema, inputs)
-        found = infer_output_dtypes(schema, inputs, node.attributes, len(node.outputs))
-        for output, dtype in zip(node.outputs, found, strict=True):
+        inferred = infer_output_dtypes(schema, inputs, node.attributes, len(node.outputs))
+        for output, dtype in zip(node.outputs, inferred, strict=True):
             if dtype is not None:
                 output.type = ir.TensorType(dtype)
 

@@ -42,15 +42,15 @@ def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir
         if known.meta[_SOURCE] is not function:
             raise TypeError(f"two functions are called {proto.domain}::{proto.name}")
         return known
-    found = ir.serde.deserialize_function(proto)
-    found.meta[_SOURCE] = function
-    written_in = found.opset_imports.get("")
+    converted = ir.serde.deserialize_function(proto)
+    converted.meta[_SOURCE] = function
+    written_in = converted.opset_imports.get("")
     if written_in is not None:
-        for node in ir.traversal.RecursiveGraphIterator(found.graph):
+        for node in ir.traversal.RecursiveGraphIterator(converted.graph):
             if not node.domain:
                 check_meaning(node.op_type, written_in, op.opset)
-        found.opset_imports[""] = op.opset
-    return found
+        converted.opset_imports[""] = op.opset
+    return converted
 
 
 # The key in the ``meta`` of a model-local function for its onnxscript function.

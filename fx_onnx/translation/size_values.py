@@ -87,11 +87,11 @@ class SymbolTable:
         names = {s: self.names[s.name] for s in expr.free_symbols if s.name in self.names}
         words = {s: name if is_dim_word(name) else f"dim_text_{s.name}_" for s, name in names.items()}
         labels = {s.name: words.get(s, s.name) for s in expr.free_symbols}
-        found = expression_text(with_offsets_inside(expr), labels).replace(" ", "")
+        text = expression_text(with_offsets_inside(expr), labels).replace(" ", "")
         for symbol, name in names.items():
             if words[symbol] != name:  # "past + 1" is one operand
-                found = found.replace(words[symbol], f"({name})")
-        return found
+                text = text.replace(words[symbol], f"({name})")
+        return text
 
     def value(self, op: NodeEmitter, size: Any, rank: int = 1) -> ir.Value:
         """Returns a number as an INT64, DOUBLE or BOOL value of shape ``[1]`` (rank 1) or ``[]`` (rank 0).
@@ -158,7 +158,7 @@ def _lower_bound(expr: sympy.Basic) -> int | None:
         return int(bool(expr.is_positive))
     if expr.is_Add:
         bounds = [_lower_bound(part) for part in expr.args]
-        return None if None in bounds else sum(each for each in bounds if each is not None)
+        return None if None in bounds else sum(term for term in bounds if term is not None)
     is_quotient = type(expr).__name__ == "FloorDiv"  # torch's function, which has no public module
     if is_quotient and expr.args[1].is_Integer and expr.args[1].is_positive:
         bound = _lower_bound(expr.args[0])

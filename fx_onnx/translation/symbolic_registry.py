@@ -62,12 +62,12 @@ def registered(opset: int) -> Mapping[str, Symbolic]:
     A registration with fx_onnx has precedence over one with torch.onnx, which also takes names that no operator has.
     """
     with _lock:
-        found = {
+        by_name = {
             name: functions[max(reached)]
             for name, functions in {**registered_symbolics(), **_registered}.items()
             if (reached := [version for version in functions if version <= opset])
         }
-    return MappingProxyType(found)
+    return MappingProxyType(by_name)
 
 
 def _checked_name(name: Any) -> str:

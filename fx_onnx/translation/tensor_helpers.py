@@ -47,10 +47,10 @@ class TensorHelpers(NodeEmitter):
         Raises:
             LookupError: the value is neither the result of an FX node nor of a helper that records sizes.
         """
-        found = known_sizes(value)
-        if found is None:
+        sizes = known_sizes(value)
+        if sizes is None:
             raise LookupError(f"the sizes of the intermediate value {value.name} are not known")
-        return found
+        return sizes
 
     def rank(self, value: Value) -> int:
         """Returns the number of dimensions of a value; raises as ``sizes`` does."""

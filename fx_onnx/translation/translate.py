@@ -84,7 +84,7 @@ def translate(
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
     model = ir.Model(
         graph,
-        ir_version=ir_version(max(table.opset, *(dtypes.since_opset(each) for each in _dtypes(graph)))),
+        ir_version=ir_version(max(table.opset, *(dtypes.since_opset(dtype) for dtype in _dtypes(graph)))),
         producer_name=PRODUCER,
         producer_version=version(),
         functions=list(emitter.functions.values()),
@@ -116,7 +116,7 @@ class Walker:
                 walker.bind(placeholder, operand)
             results = walker.walk(graph)
             results = list(results) if isinstance(results, (list, tuple)) else [results]
-            return [op.symbols.value(op, each, rank=0) if _is_symbol(each) else each for each in results]
+            return [op.symbols.value(op, result, rank=0) if _is_symbol(result) else result for result in results]
 
     def bind(self, placeholder: Node, operand: Any) -> None:
         """Binds the placeholder of a body to an operand, which may be a number that changes in every iteration."""
@@ -195,10 +195,10 @@ class Walker:
         fakes = [fake for fake in self.op.out if fake is not None]
         values = [value for value in results if isinstance(value, Value)]
         new = nodes_after(self.op.graph, last)
-        found = inferred_types(new, values, self.op.functions, self.op.root_graph.opset_imports)
+        inferred = inferred_types(new, values, self.op.functions, self.op.root_graph.opset_imports)
         for value, fake in zip(results, fakes, strict=False):
-            if value in found and isinstance(fake, torch.Tensor):
-                self._compare(node, *found[value], fake, _dtype_of_result(value, fake))
+            if value in inferred and isinstance(fake, torch.Tensor):
+                self._compare(node, *inferred[value], fake, _dtype_of_result(value, fake))
 
     def _compare(
         self, node: Node, dtype: DataType | None, sizes: Sequence[Any] | None, fake: torch.Tensor, expected: DataType
@@ -216,9 +216,9 @@ class Walker:
             node = node.args[0]
         entry = find_translation(node, self.table)
         name = "fx_onnx" if entry is None else function_place(entry.function)
-        found = _type_text(dtype or expected, fake.shape if sizes is None else sizes)
+        actual = _type_text(dtype or expected, fake.shape if sizes is None else sizes)
         raise TranslationError(
-            f"The translation of {describe(node)} by {name} returns {found} where the operator returns "
+            f"The translation of {describe(node)} by {name} returns {actual} where the operator returns "
             f"{_type_text(expected, fake.shape)}."
         )
 

@@ -33,7 +33,7 @@ class TranslationOrigins:
     @classmethod
     def of(cls, program: AtenProgram, table: TranslationTable) -> TranslationOrigins:
         """Returns those of a decomposed program. The nodes are visited only if the table has a custom translation."""
-        found: dict[str, dict[tuple[str, Callable[..., Any]], None]] = {}
+        origins: dict[str, dict[tuple[str, Callable[..., Any]], None]] = {}
         if any(entry.is_custom for entry in table.values()):
             graphs = {"": program.graph, **program.bodies}
             users = {
@@ -46,8 +46,8 @@ class TranslationOrigins:
                     if entry is not None and entry.is_custom:
                         source = owner or node
                         key = str(source.meta.get(metadata.SOURCE_NAME, source.name))
-                        found.setdefault(key, {})[operator_text(node.target), entry.function] = None
-        return cls(table, {name: tuple(calls) for name, calls in found.items()})
+                        origins.setdefault(key, {})[operator_text(node.target), entry.function] = None
+        return cls(table, {name: tuple(calls) for name, calls in origins.items()})
 
     def custom_texts(self, node_name: str) -> str:
         """Returns the user's functions that translated a captured node, with their places; empty if there are none."""
@@ -57,7 +57,7 @@ class TranslationOrigins:
 def _bodies(node: Node) -> list[str]:
     """Returns the names of the bodies of a control-flow node."""
     arguments = node.all_input_nodes if node.op == "call_function" else ()
-    return [str(each.target) for each in arguments if each.op == "get_attr"]
+    return [str(argument.target) for argument in arguments if argument.op == "get_attr"]
 
 
 def _outermost_user(body: str, users: Mapping[str, tuple[str, Node]]) -> Node | None:

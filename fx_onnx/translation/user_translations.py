@@ -104,16 +104,16 @@ def plugin_translations(opset: int) -> list[Translation]:
         named = {key: _operator_named(key) for key in plugin.value if isinstance(key, str) and "::" in key}
         present = ((named.get(key, key), function) for key, function in plugin.value.items())
         try:
-            found = translations({key: function for key, function in present if key is not None}, opset)
+            added = translations({key: function for key, function in present if key is not None}, opset)
         except OnnxExporterError as error:
             plugin.refuse(error)
-        for each in found:
-            if (other := claimed.setdefault(each.target, plugin)) is not plugin:
+        for entry in added:
+            if (other := claimed.setdefault(entry.target, plugin)) is not plugin:
                 raise PluginError(
                     f"The plug-ins {other.name!r} of {other.package} and {plugin.name!r} of {plugin.package} both "
-                    f"translate {each.target}; uninstall one of them."
+                    f"translate {entry.target}; uninstall one of them."
                 )
-        result += found
+        result += added
     return result
 
 
@@ -138,8 +138,8 @@ def _operator_named(name: str) -> OpOverloadPacket | None:
 
 def _symbolic_function(*args: Any, **kwargs: Any) -> SymbolicFunction:
     """Returns a symbolic function as a translation, which the room of torch.onnx's older interface makes."""
-    found: SymbolicFunction = find("translations", "symbolic functions")(*args, **kwargs)
-    return found
+    function: SymbolicFunction = find("translations", "symbolic functions")(*args, **kwargs)
+    return function
 
 
 def _as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translation:
@@ -310,9 +310,9 @@ def _check_call(function: Any, parameters: Sequence[Parameter], name: str) -> No
     is_class = _is_autograd_function(function)
     given = autograd_functions.apply_parameters(function) if is_class else kept_functions.kept_parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
-    for each in (given, required):
+    for arguments in (given, required):
         try:
-            inspect.Signature(parameters).bind(*each)
+            inspect.Signature(parameters).bind(*arguments)
         except TypeError as error:
             reason = error
         else:
@@ -340,7 +340,7 @@ def _split_arguments(
 def _checked_results(result: Any, out: Sequence[Any], name: str) -> Any:
     """Returns the results after checking that there is one value for each result of the operator."""
     results = tuple(result) if isinstance(result, (list, tuple)) else (result,)
-    expected = [each for each in out if each is not None]
+    expected = [fake for fake in out if fake is not None]
     if len(results) != len(expected) and (expected or results != (None,)):
         raise TypeError(f"{name} returned {len(results)} results, but the operator has {len(expected)}")
     for value, fake in zip(results, expected, strict=False):

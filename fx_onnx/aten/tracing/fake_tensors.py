@@ -35,10 +35,10 @@ class FakeTensorFactory:
     @classmethod
     def of(cls, mode: FakeTensorMode) -> FakeTensorFactory:
         """Returns the factory of a mode, which all traces under the mode share."""
-        found = _FACTORIES.get(mode)
-        if found is None:
-            found = _FACTORIES[mode] = cls(mode)
-        return found
+        factory = _FACTORIES.get(mode)
+        if factory is None:
+            factory = _FACTORIES[mode] = cls(mode)
+        return factory
 
     def size(self, number: int | torch.SymInt) -> SizeExpression:
         """Converts a number to a ``SizeExpression``, and remembers the number so that ``make`` can use the size."""

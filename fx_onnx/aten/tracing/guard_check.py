@@ -52,18 +52,18 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
             f"{describe(node)} can only be {verb} where {' and '.join(refused)}, because a dynamic size becomes a "
             "number; make the dim static, or compute with the size itself."
         )
-    relations += [each for each in guards if is_precondition(each) and not _are_two_symbols(each)]
+    relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
     relations += needed
 
 
 @contextmanager
 def undone_guards(fake_mode: FakeTensorMode) -> Iterator[list[Any]]:
     """Yields the list of the guards that the context adds, of which torch forgets those that are no preconditions."""
-    before, found = len(_guards(fake_mode)), list[Any]()
-    yield found
+    before, undone = len(_guards(fake_mode)), list[Any]()
+    yield undone
     added = [guard.expr for guard in _guards(fake_mode)[before:]]
-    found += [guard for guard in added if not is_precondition(guard) and not is_nonempty(guard)]
-    for guard in found:
+    undone += [guard for guard in added if not is_precondition(guard) and not is_nonempty(guard)]
+    for guard in undone:
         forget_guard(fake_mode.shape_env, guard)
 
 

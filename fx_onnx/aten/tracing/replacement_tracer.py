@@ -96,7 +96,7 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     Copies of one traced graph share their fake tensors, so two inputs of a call may be the same object. No returned
     tensor is lazily conjugated or negated, because ``view_as_real``, for example, refuses such tensors.
     """
-    found: list[Any] = []
+    distinct: list[Any] = []
     known: set[int] = set()
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -104,5 +104,5 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
                 value = value.new_empty_strided(value.shape, value.stride())
             value = value.resolve_conj().resolve_neg()
             known.add(id(value))
-        found.append(value)
-    return found
+        distinct.append(value)
+    return distinct

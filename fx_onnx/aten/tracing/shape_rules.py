@@ -146,7 +146,7 @@ def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
     *(getattr(getattr(aten, name), kind) for name in ("__and__", "__or__", "__xor__") for kind in ("Tensor", "Scalar")),
 )  # fmt: skip
 def _elementwise(*args: Any, **options: Any) -> Sizes | None:
-    shapes = [each.sizes for each in (*args, *options.values()) if isinstance(each, TensorSpec)]
+    shapes = [spec.sizes for spec in (*args, *options.values()) if isinstance(spec, TensorSpec)]
     return broadcast_shapes(*shapes) if shapes else None
 
 
@@ -202,7 +202,7 @@ def _eye(n: SizeExpression, m: SizeExpression | None = None, **options: Any) -> 
 
 @_rule(aten.arange.default, aten.arange.start, aten.arange.start_step)
 def _arange(*bounds: Any, **options: Any) -> Sizes | None:
-    if all(type(each) is int for each in bounds):
+    if all(type(bound) is int for bound in bounds):
         return (len(range(*bounds)),)
     end = bounds[min(1, len(bounds) - 1)]
     from_zero = bounds in ((end,), (0, end), (0, end, 1))
@@ -257,7 +257,7 @@ def _gather(self: TensorSpec, dim: int, index: TensorSpec, *, sparse_grad: bool 
 def _slice(self: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> TensorSpec | None:
     axis = _axis(dim, len(self.sizes))
     size, start = self.sizes[axis], 0 if start is None else start
-    if all(each is None or isinstance(each, int) for each in (size, start, end, step)):
+    if all(number is None or isinstance(number, int) for number in (size, start, end, step)):
         return TensorSpec(self.dtype, _replaced(self.sizes, axis, len(range(size)[start:end:step])))
     if (start, step) != (0, 1):
         return None
@@ -355,7 +355,7 @@ def _pad(self: TensorSpec, pad: Sequence[SizeExpression], *args: Any) -> TensorS
 @_rule(aten.stack.default)
 def _stack(tensors: Sequence[TensorSpec], dim: int = 0) -> Sizes | None:
     sizes = tensors[0].sizes
-    if any(each.sizes != sizes for each in tensors):
+    if any(tensor.sizes != sizes for tensor in tensors):
         return None
     axis = _axis(dim, len(sizes) + 1)
     return (*sizes[:axis], len(tensors), *sizes[axis:])
@@ -364,9 +364,9 @@ def _stack(tensors: Sequence[TensorSpec], dim: int = 0) -> Sizes | None:
 @_rule(aten.cat.default)
 def _cat(tensors: Sequence[TensorSpec], dim: int = 0) -> Sizes | None:
     axis = _axis(dim, len(tensors[0].sizes))
-    if len({_replaced(each.sizes, axis) for each in tensors}) > 1 or not tensors[0].sizes:
+    if len({_replaced(tensor.sizes, axis) for tensor in tensors}) > 1 or not tensors[0].sizes:
         return None
-    parts = [each.sizes[axis] for each in tensors]
+    parts = [tensor.sizes[axis] for tensor in tensors]
     return _replaced(tensors[0].sizes, axis, sum(parts))
 
 

@@ -176,7 +176,7 @@ class _TracingMode(ProxyTorchDispatchMode):
             values = [*map(self._like, carried), *extra]
             body = _TracingMode(self.fake_mode, self.uses_rules).run(function, values)
             bodies.append(self._get_attr(body))
-        after = [each.meta["val"] for each in body.graph.output_node().args[0]]  # type: ignore[union-attr]
+        after = [result.meta["val"] for result in body.graph.output_node().args[0]]  # type: ignore[union-attr]
         if [*map(self.fakes.spec, after)] != [*map(self.fakes.spec, carried)]:
             raise NotImplementedError("A loop in a decomposition must keep the sizes and dtypes of its tensors.")
         results = tuple(map(self._like, carried))
@@ -210,9 +210,9 @@ class _TracingMode(ProxyTorchDispatchMode):
         elif isinstance(value, symbolic_sizes.SymbolicNumber):
             self._bind_number(value, node)
         elif isinstance(value, (list, tuple)):
-            for index, each in enumerate(value):
-                if isinstance(each, (Tensor, *symbolic_sizes.SymbolicNumber)):
-                    self._bind(self.trace.graph.call_function(operator.getitem, (node, index)), each)
+            for index, item in enumerate(value):
+                if isinstance(item, (Tensor, *symbolic_sizes.SymbolicNumber)):
+                    self._bind(self.trace.graph.call_function(operator.getitem, (node, index)), item)
 
     def _bind_input(self, node: Node, value: Any) -> None:
         """Records the node of a value that the function did not make. The tensor gets no attribute."""
@@ -238,8 +238,8 @@ class _TracingMode(ProxyTorchDispatchMode):
         """Returns the node of a tensor; None if the trace does not know the tensor."""
         if id(tensor) in self.inputs:
             return self.inputs[id(tensor)][1]
-        found: Node | None = getattr(tensor, _NODE, None)
-        return found if found is not None and found.graph is self.trace.graph else None
+        node: Node | None = getattr(tensor, _NODE, None)
+        return node if node is not None and node.graph is self.trace.graph else None
 
     def _argument(self, value: Any) -> Any:
         """Converts a value to an argument of a node: tensors and symbolic numbers become nodes."""
@@ -255,10 +255,10 @@ class _TracingMode(ProxyTorchDispatchMode):
     def _symbolic(self, number: Any) -> Any:
         """Returns the node of a symbolic number; the number itself if no node computes it (a stride, for example)."""
         number = symbolic_sizes.static(number)
-        found = self.numbers.get(symbolic_sizes.expression(number), number)
-        if callable(found):
-            found = self.numbers[symbolic_sizes.expression(number)] = found()
-        return found
+        node = self.numbers.get(symbolic_sizes.expression(number), number)
+        if callable(node):
+            node = self.numbers[symbolic_sizes.expression(number)] = node()
+        return node
 
     def _get_attr(self, value: Tensor | Trace) -> Node:
         """Returns a new ``get_attr`` node of a constant or a body."""

@@ -315,9 +315,9 @@ def _fold_sizes(node: ir.Node, editor: Editor) -> bool:
     value = node.inputs[0]
     if value is None or value.shape is None:
         return False
-    found = value.shape.dims[attribute(node, "start") : attribute(node, "end")]  # Size has no such attributes
-    sizes = [size for size in found if isinstance(size, int)]
-    if len(sizes) < len(found):
+    selected = value.shape.dims[attribute(node, "start") : attribute(node, "end")]  # Size has no such attributes
+    sizes = [size for size in selected if isinstance(size, int)]
+    if len(sizes) < len(selected):
         return False
     result = np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
     return editor.replace_with_value(node, editor.constant(result, node))

@@ -53,7 +53,7 @@ def eliminate_identities(
     Legal where the result has the dtype and the shape of x.
     """
     if parts is not None:
-        kept = [each for each in parts if (sizes := dims(each)) is None or sizes[axis] != 0]
+        kept = [part for part in parts if (sizes := dims(part)) is None or sizes[axis] != 0]
         return f.Concat(*kept, axis=axis) if 0 < len(kept) < len(parts) else None
     result = node.outputs[0]
     if x is None or (c is not None and not (c.size and _NEUTRAL[node.op_type](c))) or len(node.outputs) > 1:
@@ -148,7 +148,7 @@ def eliminate_softmax_shifts(f: NodeBuilder, x: Value, axes: list[int], axis: in
     Legal where the maximum is along the axis of Softmax: Softmax subtracts it itself before it computes exponentials.
     """
     rank = len(dims(x) or ())
-    if not rank or [each % rank for each in axes] != [axis % rank]:
+    if not rank or [other % rank for other in axes] != [axis % rank]:
         return "the shape is not known, or the maximum is along other axes"
     return f.Softmax(x, axis=axis)
 
@@ -165,7 +165,7 @@ def eliminate_expands(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x
     PRelu only the slope does.
     """
     inputs = list(node.inputs)
-    shorter = [x if each is nodes[1].outputs[0] else each for each in inputs]
+    shorter = [x if operand is nodes[1].outputs[0] else operand for operand in inputs]
     if not _same_result(node, inputs, shorter):
         return "the result may have another shape without the Expand"
     return f.emit(node.op_type, shorter, node.attributes)[0]
@@ -225,21 +225,21 @@ def _narrowed(mask: ir.Value, sizes: _Sizes | None) -> dict[ir.Value, _Sizes] | 
     """
     if sizes is None or dims(mask) is None:
         return None
-    found = {mask: sizes} if sizes != dims(mask) else {}
-    waiting = list(found)
+    narrow = {mask: sizes} if sizes != dims(mask) else {}
+    waiting = list(narrow)
     while waiting:
         value = waiting.pop()
         if value.is_graph_output():
             return None
         for use in value.uses():
             result = use.node.outputs[0]
-            new = _result_sizes(use.node, found)
+            new = _result_sizes(use.node, narrow)
             if new is None or dims(result) is None:
                 return None
-            if new != found.get(result, dims(result)):
-                found[result] = new
+            if new != narrow.get(result, dims(result)):
+                narrow[result] = new
                 waiting.append(result)
-    return found
+    return narrow
 
 
 def _result_sizes(node: ir.Node, narrow: Mapping[ir.Value, _Sizes]) -> _Sizes | None:
@@ -254,5 +254,5 @@ def _result_sizes(node: ir.Node, narrow: Mapping[ir.Value, _Sizes]) -> _Sizes | 
     if old is None or new is None or len(old) != len(new) or not axes or not attribute(node, "keepdims", 1):
         return None
     places = {axis % len(old) for axis in axes}
-    same = all(old[place] == new[place] for place in places)
-    return tuple(1 if place in places else size for place, size in enumerate(new)) if same else None
+    same = all(old[axis] == new[axis] for axis in places)
+    return tuple(1 if axis in places else size for axis, size in enumerate(new)) if same else None

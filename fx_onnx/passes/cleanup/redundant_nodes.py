@@ -54,7 +54,7 @@ def _eliminate(graph: ir.Graph | ir.Function) -> bool:
             continue
         present = len(node.outputs) == 1 or tuple([bool(output.name) for output in node.outputs])
         similar = known.setdefault((node.op_type, node.domain, present, node.inputs), [])
-        twins = [each for each in similar if _same_attributes(each, node)]
+        twins = [other for other in similar if _same_attributes(other, node)]
         if not twins:
             similar.append(node)
         elif not any(output.is_graph_output() for output in node.outputs):

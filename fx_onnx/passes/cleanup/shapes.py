@@ -104,12 +104,12 @@ def eliminate_index_grids(f: NodeBuilder, node: ir.Node, x: Value, indices: Valu
         return None
     grid = result[: len(result) + len(columns) - len(sizes)]  # the shape of each column
     axes = [_range_axis(column, size, grid) for column, size in zip(columns, sizes, strict=False)]
-    found = [axis for axis in axes if axis is not None]
-    if len(found) < len(axes):
+    known = [axis for axis in axes if axis is not None]
+    if len(known) < len(axes):
         return "a column of the indices is not the range of all positions"
-    if found != sorted(set(found)):
+    if known != sorted(set(known)):
         return "the axes are permuted or repeated"
-    others = [axis for axis in range(len(grid)) if axis not in found]
+    others = [axis for axis in range(len(grid)) if axis not in known]
     if any(grid[axis] != 1 for axis in others):
         return "the result repeats the elements"
     return f.Unsqueeze(x, others) if others else x
@@ -120,14 +120,14 @@ def _columns(indices: ir.Value | None) -> list[ir.Value]:
     concat = producer_of(indices, "Concat")
     if concat is not None and attribute(concat, "axis") != -1:
         return []
-    found = []
+    columns = []
     for part in [indices] if concat is None else concat.inputs:
         unsqueeze = producer_of(part, "Unsqueeze")
         column = None if unsqueeze is None or constant_integers(unsqueeze.inputs[1]) != [-1] else unsqueeze.inputs[0]
         if column is None:
             return []
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 def _range_axis(column: ir.Value, size: int | str, grid: tuple[int | str, ...]) -> int | None:
@@ -178,8 +178,8 @@ def _index(node: ir.Node) -> int | None:
 
 
 def _is_select(node: ir.Node, axis: int, rank: int) -> bool:
-    found = producer_of(node.outputs[0], "Gather")
-    return found is not None and attribute(node, "axis", 0) % rank == axis and _index(node) is not None
+    gather = producer_of(node.outputs[0], "Gather")
+    return gather is not None and attribute(node, "axis", 0) % rank == axis and _index(node) is not None
 
 
 def _place(node: ir.Node, count: int) -> int:

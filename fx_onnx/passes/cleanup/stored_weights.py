@@ -78,7 +78,7 @@ def hoist_quantized_transposes(
             moved = inputs
         if sizes:
             attributes["axis"] = ir.AttrInt64("axis", order.index(attribute(before, "axis", 1) % len(order)))
-    inputs[: len(moved)] = [each if each is None else f.Transpose(each, perm=order) for each in moved]
+    inputs[: len(moved)] = [value if value is None else f.Transpose(value, perm=order) for value in moved]
     return f.emit(before.op_type, inputs, attributes)[0]
 
 
@@ -113,13 +113,13 @@ def transpose_shared_weights(f: NodeBuilder, node: ir.Node, x: Value, w: Value, 
     data, uses = _data(w, f.editor), [(use.node, use.idx) for use in w.uses()]
     if data is None or len(uses) == 1:
         return None
-    if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
+    if any(reader.op_type != "Gemm" or index != 1 or not attribute(reader, "transB", 0) for reader, index in uses):
         return "something other than Gemms with transB reads the weight"
     value = f.editor.initializer(transposed(data, [1, 0]), f"{w.name}_transposed")
-    for each, place in uses:
-        del each.attributes["transB"]
-        if each is not node:
-            each.replace_input_with(place, value)
+    for reader, index in uses:
+        del reader.attributes["transB"]
+        if reader is not node:
+            reader.replace_input_with(index, value)
     return f.Gemm(x, value, *bias, **node.attributes)
 
 
@@ -175,13 +175,13 @@ def fold_weight_selections(f: NodeBuilder, node: ir.Node, w: Value) -> Result:
         return "something other than a Gather with a constant index reads the weight"
     sizes, slices = data.shape.numpy(), dict[int, Value]()
     places = [(_index(reader) or 0) % sizes[0] for reader in readers]
-    for reader, place in zip(readers, places, strict=True):
-        if place not in slices:
-            given: dict[str, Any] = {"dtype": data.dtype, "shape": sizes[1:], "reads": {0: (place, place + 1)}}
+    for reader, index in zip(readers, places, strict=True):
+        if index not in slices:
+            given: dict[str, Any] = {"dtype": data.dtype, "shape": sizes[1:], "reads": {0: (index, index + 1)}}
             new = computed(lambda weight: weight[0], data, along=lambda axis: [axis + 1], **given)
-            slices[place] = f.editor.initializer(new, f"{w.name}.{place}")
+            slices[index] = f.editor.initializer(new, f"{w.name}.{index}")
         if reader is not node:
-            f.editor.replace_with_value(reader, slices[place])
+            f.editor.replace_with_value(reader, slices[index])
     return slices[places[readers.index(node)]]
 
 

@@ -144,7 +144,7 @@ def fold_cache(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], query: V
         return "the dtype is none that ONNX Runtime's Attention has"
     if not are_pasts(keys, values):
         return "a Concat is not of a past and of new tokens along the length"
-    if not all(_is_returned(each, node) for each in (keys, values)):
+    if not all(_is_returned(joined, node) for joined in (keys, values)):
         return "the graph does not return the Concats, or other nodes read them"
     inputs = [query, keys.inputs[1], values.inputs[1], mask, keys.inputs[0], values.inputs[0]]
     result, *presents = f.emit("Attention", inputs, node.attributes, outputs=3)
@@ -155,11 +155,11 @@ def fold_cache(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], query: V
 def are_pasts(keys: ir.Node, values: ir.Node) -> bool:
     """Returns whether both Concats join two 4-D values along the length, with equal lengths."""
     lengths = []
-    for each in (keys, values):
-        sizes = [dims(value) for value in each.inputs]
+    for joined in (keys, values):
+        sizes = [dims(value) for value in joined.inputs]
         if len(sizes) != 2 or any(size is None or len(size) != 4 for size in sizes):
             return False
-        if attribute(each, "axis") not in (2, -2):
+        if attribute(joined, "axis") not in (2, -2):
             return False
         lengths.append([size[2] for size in sizes if size is not None])
     return lengths[0] == lengths[1]
@@ -171,7 +171,7 @@ def _is_returned(concat: ir.Node, node: ir.Node) -> bool:
     others = [use.node for use in value.uses() if use.node is not node]
     if concat.graph is not node.graph or len(value.uses()) != len(others) + 1:
         return False
-    ends = [each.graph is node.graph and not any(output.uses() for output in each.outputs) for each in others]
+    ends = [other.graph is node.graph and not any(output.uses() for output in other.outputs) for other in others]
     return all(ends) and (value.is_graph_output() or bool(others))
 
 
@@ -181,10 +181,10 @@ def replace_joined(concats: Iterable[ir.Node], presents: Iterable[Value], f: Nod
     for concat, present in zip(concats, presents, strict=True):
         consumers = [use.node for use in concat.outputs[0].uses() if use.node is not f.node]
         f.editor.replace_result(concat.outputs[0], present)
-        for each in consumers:
+        for consumer in consumers:
             if graph is not None:
-                graph.remove(each)
-                graph.insert_after(f.node, each)
+                graph.remove(consumer)
+                graph.insert_after(f.node, consumer)
 
 
 _PRODUCT = "number.scale * MatMul(number.inner * query, transposed)"
@@ -216,7 +216,7 @@ def fuse_attention(
     positions and padding, are added up, in float32 only: in float16, the sum of a bias and the lowest number may
     overflow. No other node may read an intermediate result.
     """
-    masks = [each for each in (first, second, third, fourth) if each is not None]
+    masks = [term for term in (first, second, third, fourth) if term is not None]
     if len(dims(node.outputs[0]) or ()) != 4 or axis not in (-1, 3) or (softcap is not None and softcap <= 0):
         return None
     if query.dtype != DataType.FLOAT and (query.dtype != DataType.FLOAT16 or len(masks) > 1):
@@ -250,32 +250,32 @@ def _fitting_mask(f: NodeBuilder, scores: _Scores, sizes: tuple[int | str, ...])
     """
     shapes = [dims(mask) for mask in scores.masks]
     known = [shape for shape in shapes if shape is not None]
-    found = broadcast_shapes(*known) if len(known) == len(shapes) else None
-    if found is None or not 2 <= len(found) <= 4:
+    shape = broadcast_shapes(*known) if len(known) == len(shapes) else None
+    if shape is None or not 2 <= len(shape) <= 4:
         return None
-    if any(size not in (1, whole) for size, whole in zip(found[:-2], sizes[4 - len(found) : 2], strict=False)):
+    if any(size not in (1, whole) for size, whole in zip(shape[:-2], sizes[4 - len(shape) : 2], strict=False)):
         return None
     whole = None
-    if found[-2:] != sizes[2:]:
-        whole = _lengths(f, scores, found[-2:], sizes[2:]) if dims(f.node.inputs[0]) == sizes else None
+    if shape[-2:] != sizes[2:]:
+        whole = _lengths(f, scores, shape[-2:], sizes[2:]) if dims(f.node.inputs[0]) == sizes else None
         if whole is None:
             return None
     mask = scores.masks[0]
     for other in scores.masks[1:]:
         mask = f.Add(mask, other)
     # Given by hand, because the number of keys may be a sum of sizes.
-    return mask if whole is None else f.Expand(mask, whole, sizes=(*(1, 1, *found[:-2])[-2:], *sizes[2:]))
+    return mask if whole is None else f.Expand(mask, whole, sizes=(*(1, 1, *shape[:-2])[-2:], *sizes[2:]))
 
 
 def _lengths(
-    f: NodeBuilder, scores: _Scores, found: tuple[int | str, ...], sizes: tuple[int | str, ...]
+    f: NodeBuilder, scores: _Scores, lengths: tuple[int | str, ...], sizes: tuple[int | str, ...]
 ) -> Value | None:
-    """Returns the shape (1, 1, queries, keys) for the Expand of a mask of the lengths ``found``; None if it is wrong.
+    """Returns the shape (1, 1, queries, keys) for the Expand of a mask of these ``lengths``; None if it is wrong.
 
     A mask may broadcast over the queries: it hides padding from all of them. Or its dims have other names than those
     of the scores although both are equal for all inputs, as in layers with a sliding window.
     """
-    if found == (1, sizes[1]):
+    if lengths == (1, sizes[1]):
         queries = sizes[0]
         return (
             f.constant([1, 1, queries, 1])
@@ -283,7 +283,7 @@ def _lengths(
             else f.Concat([1, 1], _queries(f, scores), [1], axis=0)
         )
     past = _past_keys(scores)
-    if past is None or 1 in found:
+    if past is None or 1 in lengths:
         return None
     length = _queries(f, scores)
     return f.Concat([1, 1], length, f.Add(f.Shape(past, start=2, end=3), length), axis=0)
@@ -382,6 +382,6 @@ def _positions_along(index: Value | None, axis: int, rank: int) -> Positions | N
     expand = producer_of(index, "Expand")
     aligned = producer_of(expand.inputs[0] if expand is not None else index, "Unsqueeze")
     axes = constant_integers(aligned.inputs[1]) if aligned is not None else None
-    if aligned is None or axes is None or sorted(each % rank for each in axes) != [x for x in range(rank) if x != axis]:
+    if aligned is None or axes is None or sorted(a % rank for a in axes) != [x for x in range(rank) if x != axis]:
         return None
     return match_positions(aligned.inputs[0])

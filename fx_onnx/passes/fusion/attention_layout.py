@@ -57,7 +57,7 @@ def fold_head_reshapes(
     merges_only = dims(merge.outputs[0]) == merged
     if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
         return "the next Reshape copies a size (0 in its shape) that the 3-D layout does not have"
-    rows = [each.build(f.editor, node) for each in (queries, keys, values)]
+    rows = [operand.build(f.editor, node) for operand in (queries, keys, values)]
     swap = producer_of(merge.inputs[0], "Transpose")
     for absorbed in (swap, merge if merges_only else None):
         node.metadata_props.update(metadata.merged(absorbed.metadata_props if absorbed else {}, node.metadata_props))
@@ -154,8 +154,8 @@ def _rows_of_norm(norm: ir.Node) -> HeadRows | None:
     def build(editor: Editor, node: ir.Node) -> Value:
         f = NodeBuilder(norm, editor, norm.outputs[0].dtype)
         inputs, attributes = [before, *norm.inputs[1:]], {**norm.attributes, "axis": -1}
-        found = f.emit("RMSNormalization", inputs, attributes)[0]
-        return _merge_heads(found, (batch, length, heads * size), editor, node)
+        normalized = f.emit("RMSNormalization", inputs, attributes)[0]
+        return _merge_heads(normalized, (batch, length, heads * size), editor, node)
 
     return HeadRows(heads, build)
 

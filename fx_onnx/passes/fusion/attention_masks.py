@@ -44,10 +44,10 @@ class Linear:
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
         """Returns self + factor * other."""
-        found = dict(self.terms)
+        coefficients = dict(self.terms)
         for term, coefficient in other.terms:
-            found[term] = found.get(term, 0) + factor * coefficient
-        terms = frozenset((term, coefficient) for term, coefficient in found.items() if coefficient)
+            coefficients[term] = coefficients.get(term, 0) + factor * coefficient
+        terms = frozenset((term, coefficient) for term, coefficient in coefficients.items() if coefficient)
         return Linear(self.constant + factor * other.constant, terms)
 
     def moved(self, places: Mapping[int, Linear]) -> Linear:
@@ -67,7 +67,7 @@ class Read:
 
     def moved(self, places: Mapping[int, Linear]) -> Read:
         """Returns the read with each axis replaced."""
-        return replace(self, index=tuple(each.moved(places) for each in self.index))
+        return replace(self, index=tuple(linear.moved(places) for linear in self.index))
 
 
 Element = Linear | Read | frozenset[Linear | Read]
@@ -144,63 +144,63 @@ class _Formulas:
             return tuple(map(Linear, numbers))
         joined = producer_of(value, "Concat")
         if joined is not None:
-            parts = [self._vector(each) for each in joined.inputs]
+            parts = [self._vector(part) for part in joined.inputs]
             return None if None in parts else tuple(size for part in parts if part is not None for size in part)
-        found = self.find(value)
-        is_number = found is not None and found.sizes == (Linear(1),) and isinstance(found.element, Linear)
-        return (found.element,) if found is not None and is_number else None  # type: ignore[return-value]
+        data = self.find(value)
+        is_number = data is not None and data.sizes == (Linear(1),) and isinstance(data.element, Linear)
+        return (data.element,) if data is not None and is_number else None  # type: ignore[return-value]
 
     def _shape(self, node: ir.Node) -> Formula | None:
         sizes = dims(node.inputs[0])
-        found = None if sizes is None else sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))]
-        return None if found is None or len(found) != 1 else Formula((Linear(1),), _size(found[0]))
+        selected = None if sizes is None else sizes[attribute(node, "start", 0) : attribute(node, "end", len(sizes))]
+        return None if selected is None or len(selected) != 1 else Formula((Linear(1),), _size(selected[0]))
 
     def _range(self, node: ir.Node) -> Formula | None:
-        start, limit = (self._number(each) for each in node.inputs[:2])
+        start, limit = (self._number(bound) for bound in node.inputs[:2])
         if start is None or limit is None or constant_number(node.inputs[2]) != 1:
             return None
         size = limit.plus(start, -1)
         return Formula((size,), start if size == Linear(1) else start.plus(Linear.of(-1)))
 
     def _number(self, value: ir.Value | None) -> Linear | None:
-        found = self.find(value)
-        return found.element if found is not None and isinstance(found.element, Linear) and not found.sizes else None
+        data = self.find(value)
+        return data.element if data is not None and isinstance(data.element, Linear) and not data.sizes else None
 
     # ---------------------------------------------------------------- movement of axes
 
     def _squeeze(self, node: ir.Node) -> Formula | None:
-        found, axes = self.find(node.inputs[0]), constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
-        if found is None or axes is None:
+        data, axes = self.find(node.inputs[0]), constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
+        if data is None or axes is None:
             return None
-        removed = {axis % len(found.sizes) for axis in axes}
-        kept = [axis for axis in range(len(found.sizes)) if axis not in removed]
-        if any(found.sizes[axis] != Linear(1) for axis in removed):
+        removed = {axis % len(data.sizes) for axis in axes}
+        kept = [axis for axis in range(len(data.sizes)) if axis not in removed]
+        if any(data.sizes[axis] != Linear(1) for axis in removed):
             return None
-        return _rearranged(found, kept, len(kept), list(range(len(kept))))
+        return _rearranged(data, kept, len(kept), list(range(len(kept))))
 
     def _unsqueeze(self, node: ir.Node) -> Formula | None:
-        found, axes = self.find(node.inputs[0]), constant_integers(node.inputs[1])
-        if found is None or axes is None:
+        data, axes = self.find(node.inputs[0]), constant_integers(node.inputs[1])
+        if data is None or axes is None:
             return None
-        rank = len(found.sizes) + len(axes)
+        rank = len(data.sizes) + len(axes)
         added = {axis % rank for axis in axes}
-        return _rearranged(found, range(len(found.sizes)), rank, [axis for axis in range(rank) if axis not in added])
+        return _rearranged(data, range(len(data.sizes)), rank, [axis for axis in range(rank) if axis not in added])
 
     def _reshape(self, node: ir.Node) -> Formula | None:
         """Derives a Reshape that moves the one axis of a value that is longer than 1, or has none."""
-        found, target = self.find(node.inputs[0]), constant_integers(node.inputs[1])
-        if found is None or target is None or any(size not in (1, -1) for size in target):
+        data, target = self.find(node.inputs[0]), constant_integers(node.inputs[1])
+        if data is None or target is None or any(size not in (1, -1) for size in target):
             return None
-        long = [axis for axis, size in enumerate(found.sizes) if size != Linear(1)]
+        long = [axis for axis, size in enumerate(data.sizes) if size != Linear(1)]
         places = [axis for axis, size in enumerate(target) if size == -1]
         if len(long) != len(places):
-            return None if long else replace(found, sizes=(Linear(1),) * len(target))
-        return _rearranged(found, long, len(target), places)
+            return None if long else replace(data, sizes=(Linear(1),) * len(target))
+        return _rearranged(data, long, len(target), places)
 
     def _expand(self, node: ir.Node) -> Formula | None:
-        found, target = self.find(node.inputs[0]), self._vector(node.inputs[1])
-        sizes = None if found is None or target is None else _broadcast(found.sizes, target)
-        return None if found is None or sizes is None else replace(found, sizes=sizes)
+        data, target = self.find(node.inputs[0]), self._vector(node.inputs[1])
+        sizes = None if data is None or target is None else _broadcast(data.sizes, target)
+        return None if data is None or sizes is None else replace(data, sizes=sizes)
 
     def _gather(self, node: ir.Node) -> Formula | None:
         """Derives GatherND of a value at a grid of indices, which are joined along the last axis."""
@@ -211,11 +211,11 @@ class _Formulas:
             return None
         sizes: tuple[Linear, ...] | None = ()
         places: dict[int, Linear] = {}
-        for axis, each in enumerate(map(self.find, joined.inputs), -len(data.sizes)):
-            if each is None or sizes is None or each.sizes[-1:] != (Linear(1),):
+        for axis, column in enumerate(map(self.find, joined.inputs), -len(data.sizes)):
+            if column is None or sizes is None or column.sizes[-1:] != (Linear(1),):
                 return None
-            sizes = _broadcast(sizes, each.sizes[:-1])
-            places[axis] = index = _without_last(each.element)
+            sizes = _broadcast(sizes, column.sizes[:-1])
+            places[axis] = index = _without_last(column.element)
             # An index from a range that starts at 0 is never negative, which would count from the end.
             if len(index.terms) != 1 or index.constant or any(not isinstance(t, int) or c != 1 for t, c in index.terms):
                 return None
@@ -229,42 +229,42 @@ class _Formulas:
         return None if first is None or second is None or sizes is None else (sizes, first.element, second.element)
 
     def _sum(self, node: ir.Node, factor: int) -> Formula | None:
-        found = self._both(node)
-        if found is None or not isinstance(found[1], Linear) or not isinstance(found[2], Linear):
+        operands = self._both(node)
+        if operands is None or not isinstance(operands[1], Linear) or not isinstance(operands[2], Linear):
             return None
-        return Formula(found[0], found[1].plus(found[2], factor))
+        return Formula(operands[0], operands[1].plus(operands[2], factor))
 
     def _compare(self, node: ir.Node, *, swapped: bool, strict: bool) -> Formula | None:
-        found = self._sum(node, -1)
-        if found is None or not isinstance(found.element, Linear):
+        difference = self._sum(node, -1)
+        if difference is None or not isinstance(difference.element, Linear):
             return None
-        larger = Linear().plus(found.element, -1) if swapped else found.element
-        return replace(found, element=frozenset([larger.plus(Linear(int(strict)), -1)]))
+        larger = Linear().plus(difference.element, -1) if swapped else difference.element
+        return replace(difference, element=frozenset([larger.plus(Linear(int(strict)), -1)]))
 
     def _and(self, node: ir.Node) -> Formula | None:
-        found = self._both(node)
-        if found is None or not isinstance(found[1], frozenset) or not isinstance(found[2], frozenset):
+        operands = self._both(node)
+        if operands is None or not isinstance(operands[1], frozenset) or not isinstance(operands[2], frozenset):
             return None
-        return Formula(found[0], found[1] | found[2])
+        return Formula(operands[0], operands[1] | operands[2])
 
     def _cast(self, node: ir.Node) -> Formula | None:
-        found, dtype = self.find(node.inputs[0]), attribute(node, "to")
-        if found is None or isinstance(found.element, frozenset):
-            return found if dtype == DataType.BOOL else None
+        data, dtype = self.find(node.inputs[0]), attribute(node, "to")
+        if data is None or isinstance(data.element, frozenset):
+            return data if dtype == DataType.BOOL else None
         if dtype == DataType.BOOL:
-            return replace(found, element=frozenset([found.element])) if isinstance(found.element, Read) else None
-        return found if dtype == DataType.INT64 else None
+            return replace(data, element=frozenset([data.element])) if isinstance(data.element, Read) else None
+        return data if dtype == DataType.INT64 else None
 
     def _where(self, node: ir.Node) -> Formula | None:
         """Derives Where(conditions, 0, x), where x is minus infinity or one of the two lowest numbers of the dtype."""
-        found, dtype = self.find(node.inputs[0]), node.outputs[0].dtype
-        shown, hidden = (constant_number(each) for each in node.inputs[1:])
-        if found is None or dtype not in _FLOATS or shown != 0 or hidden is None:
+        data, dtype = self.find(node.inputs[0]), node.outputs[0].dtype
+        shown, hidden = (constant_number(operand) for operand in node.inputs[1:])
+        if data is None or dtype not in _FLOATS or shown != 0 or hidden is None:
             return None
         lowest = np.finfo(dtype.numpy()).min
         hides = hidden <= np.nextafter(lowest, np.zeros_like(lowest))  # legalize_lowest_masks replaces the lowest
-        fits = all(len(dims(each) or ()) <= len(found.sizes) for each in node.inputs[1:])
-        return found if hides and fits and isinstance(found.element, frozenset) else None
+        fits = all(len(dims(operand) or ()) <= len(data.sizes) for operand in node.inputs[1:])
+        return data if hides and fits and isinstance(data.element, frozenset) else None
 
 
 def _size(size: int | str) -> Linear:
@@ -273,18 +273,18 @@ def _size(size: int | str) -> Linear:
 
 def _moved(element: Element, places: Mapping[int, Linear]) -> Element:
     if isinstance(element, frozenset):
-        return frozenset(each.moved(places) for each in element)
+        return frozenset(condition.moved(places) for condition in element)
     return element.moved(places)
 
 
-def _rearranged(found: Formula, axes: Sequence[int], rank: int, places: Sequence[int]) -> Formula:
+def _rearranged(formula: Formula, axes: Sequence[int], rank: int, places: Sequence[int]) -> Formula:
     """Returns a formula of another rank whose axes ``places`` are the given axes; all other axes have size 1."""
     sizes = [Linear(1)] * rank
-    moved = {axis: Linear() for axis in range(-len(found.sizes), 0)}
-    for axis, place in zip(axes, places, strict=True):
-        sizes[place] = found.sizes[axis]
-        moved[axis - len(found.sizes)] = Linear.of(place - rank)
-    return Formula(tuple(sizes), _moved(found.element, moved))
+    moved = {axis: Linear() for axis in range(-len(formula.sizes), 0)}
+    for axis, new_axis in zip(axes, places, strict=True):
+        sizes[new_axis] = formula.sizes[axis]
+        moved[axis - len(formula.sizes)] = Linear.of(new_axis - rank)
+    return Formula(tuple(sizes), _moved(formula.element, moved))
 
 
 def _without_last(element: Element) -> Linear:
@@ -299,7 +299,7 @@ def _broadcast(first: tuple[Linear, ...], second: tuple[Linear, ...]) -> tuple[L
     """Returns the sizes to which two shapes broadcast; None where two sizes are not known to be equal."""
     rank = max(len(first), len(second))
     one = Linear(1)
-    pairs = zip(*((one,) * (rank - len(each)) + each for each in (first, second)), strict=True)
+    pairs = zip(*((one,) * (rank - len(shape)) + shape for shape in (first, second)), strict=True)
     sizes = [b if a == one else a for a, b in pairs if one in (a, b) or a == b]
     return tuple(sizes) if len(sizes) == rank else None
 
@@ -327,7 +327,7 @@ def slice_hidden_keys(f: NodeBuilder, node: ir.Node, query: Value, key: Value, v
     end = positions.length if positions.start is None else f.Add(positions.start, positions.length)
     end = f.Reshape(end, [1])
     places = (key, 2), (value, 2), (mask, len(dims(mask) or ()) - 1)
-    inputs = [query, *(f.Slice(each, [0], end, [axis]) for each, axis in places)]
+    inputs = [query, *(f.Slice(operand, [0], end, [axis]) for operand, axis in places)]
     return f.emit("Attention", inputs, node.attributes)[0]
 
 
@@ -339,8 +339,8 @@ def _last_visible(mask: Value | None, length: int) -> Positions | None:
     if node.op_type == "Expand":
         return _last_visible(node.inputs[0], length) if (dims(node.inputs[0]) or (1,))[-1] == length else None
     if node.op_type == "And":
-        found = (_last_visible(each, length) for each in node.inputs if (dims(each) or (1,))[-1] == length)
-        return next((each for each in found if each is not None), None)
+        candidates = (_last_visible(part, length) for part in node.inputs if (dims(part) or (1,))[-1] == length)
+        return next((positions for positions in candidates if positions is not None), None)
     keys, bounds = node.inputs if node.op_type == "LessOrEqual" else reversed(node.inputs)
     aligned = producer_of(bounds, "Reshape", "Unsqueeze")
     if not _counts_keys(keys, length):
@@ -357,5 +357,5 @@ def _counts_keys(value: Value | None, length: int) -> bool:
     if array is not None:
         return bool((array.reshape(-1) == np.arange(length)).all())
     aligned = producer_of(value, "Reshape", "Unsqueeze")  # a constant of more than 64 KiB is not folded
-    found = match_positions(value if aligned is None else aligned.inputs[0])
-    return found is not None and found.start is None
+    positions = match_positions(value if aligned is None else aligned.inputs[0])
+    return positions is not None and positions.start is None

@@ -214,8 +214,8 @@ def fold_pads(
     """
     rank = len(dims(x) or ())
     whole = [0] * 2 * rank
-    for place, axis in enumerate((range(rank) if axes is None else axes) if rank else ()):
-        whole[axis % rank], whole[axis % rank + rank] = added[place], added[place + len(added) // 2]
+    for index, axis in enumerate((range(rank) if axes is None else axes) if rank else ()):
+        whole[axis % rank], whole[axis % rank + rank] = added[index], added[index + len(added) // 2]
     if not rank or min(whole) < 0 or any(whole[:2] + whole[rank : rank + 2]):
         return "the Pad is not at spatial axes only, or removes elements"
     new = whole[2:rank] + whole[rank + 2 :]
@@ -257,11 +257,11 @@ def fold_weight_norm(f: NodeBuilder, node: ir.Node, v: Value, g: Value, axes: li
 def _are_read_by_equals(node: ir.Node, v: Value, g: Value) -> bool:
     """Returns whether only products equal to the node read the weights, and the model returns none of these values."""
     readers = [use.node for use in v.uses()]
-    products = [each for each in readers if _are_equal(each, node)]
-    norms = [each for each in readers if each not in products]
+    products = [reader for reader in readers if _are_equal(reader, node)]
+    norms = [reader for reader in readers if reader not in products]
     quotients = {use.node for norm in norms for use in norm.outputs[0].uses()}
     ends = {use.node for quotient in quotients for use in quotient.outputs[0].uses()}
-    is_returned = any(value.is_graph_output() for value in (v, g, *[each.outputs[0] for each in products]))
+    is_returned = any(value.is_graph_output() for value in (v, g, *[product.outputs[0] for product in products]))
     return not is_returned and ends == set(products) and quotients == {use.node for use in g.uses()}
 
 

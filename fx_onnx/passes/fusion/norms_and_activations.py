@@ -93,7 +93,7 @@ def fuse_gelu(f: NodeBuilder, node: ir.Node, x: Value, nodes: Sequence[ir.Node])
     """
     if not same_shape(x, node.outputs[0]) or x.dtype != node.outputs[0].dtype:
         return "the result has another shape or dtype than x"
-    return f.Gelu(x, approximate="tanh" if any(each.op_type == "Tanh" for each in nodes) else None)
+    return f.Gelu(x, approximate="tanh" if any(matched.op_type == "Tanh" for matched in nodes) else None)
 
 
 @rule("x * Sigmoid(number.alpha * x)", since=24)

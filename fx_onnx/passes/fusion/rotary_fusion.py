@@ -102,7 +102,7 @@ def _match_parts(first: Value | None, second: Value | None) -> tuple[Value, int]
         return (whole, part[-1]) if both else None
     if producers[1] is None or producers[1].inputs[0] is not whole:
         return None
-    spans = [_span(each, sizes[-1]) for each in producers if each is not None]
+    spans = [_span(producer, sizes[-1]) for producer in producers if producer is not None]
     return (whole, part[-1]) if spans == [(0, part[-1]), (part[-1], sizes[-1])] else None
 
 
