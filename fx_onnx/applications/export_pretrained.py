@@ -306,10 +306,7 @@ def _verified(program: ONNXProgram, name: str, rtol: float | None) -> float | No
 
 
 def _write_speech_config(source: Source, folder: Path) -> None:
-    model, extractors = (
-        source.model,
-        (processor for processor in parts_of(source.processors) if hasattr(processor, "chunk_length")),
-    )
+    model, extractors = source.model, (part for part in parts_of(source.processors) if hasattr(part, "chunk_length"))
     configs = {"config": model.config, "generation_config": model.generation_config}
     write_speech_config(folder, **configs, extractor=next(extractors, None))
 

@@ -86,9 +86,7 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
     if restored != config:
         write_json(folder / "tokenizer_config.json", restored)
     library, name = (index.get(folder.name) or (None, None)) if config else (None, None)
-    is_fast = (folder / "tokenizer.json").is_file() and not any(
-        (folder / vocabulary).is_file() for vocabulary in _VOCABULARIES
-    )
+    is_fast = (folder / "tokenizer.json").is_file() and not any((folder / file).is_file() for file in _VOCABULARIES)
     if is_fast and name is not None and not name.endswith("Fast"):
         index[folder.name] = [library, f"{name}Fast"]
 

@@ -180,9 +180,7 @@ _OWN = {
 
 LAYOUTS = Records(
     _OWN,
-    Group(
-        "fx_onnx.layouts", "a record of fx_onnx.applications.layouts.Layout", lambda value: isinstance(value, Layout)
-    ),
+    Group("fx_onnx.layouts", "a record of fx_onnx.applications.layouts.Layout", lambda row: isinstance(row, Layout)),
 )
 """The name of a layout → its record."""
 

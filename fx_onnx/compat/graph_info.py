@@ -91,9 +91,7 @@ def _part(program: _Program, groups: Sequence[Sequence[Node]]) -> tuple[GraphMod
     """
     nodes = [node for group in groups for node in group]
     inside = set(nodes)
-    outside = [
-        node for node in dict.fromkeys(n for reader in nodes for n in reader.all_input_nodes) if node not in inside
-    ]
+    outside = [node for node in dict.fromkeys(n for user in nodes for n in user.all_input_nodes) if node not in inside]
     graph, attributes = Graph(), dict(program.attributes)
     env: dict[Node, Any] = {node: program.values[node] for node in outside}  # numbers stay as they are
     inputs = [node for node in outside if node.op != "get_attr" and node not in program.weights]

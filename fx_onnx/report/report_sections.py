@@ -63,15 +63,8 @@ def size(length: float) -> str:
 
 def sections(facts: Facts) -> list[Section]:
     """Returns the sections that have content, in order."""
-    candidates = [
-        *_interface(facts),
-        *_results(facts),
-        *_rewrites(facts),
-        *_slow(facts),
-        *_operators(facts),
-        *_dumps(facts),
-    ]
-    return [section for section in candidates if section.rows or section.text or section.note]
+    every = [*_interface(facts), *_results(facts), *_rewrites(facts), *_slow(facts), *_operators(facts), *_dumps(facts)]
+    return [section for section in every if section.rows or section.text or section.note]
 
 
 def _interface(facts: Facts) -> Iterator[Section]:

@@ -279,5 +279,5 @@ def described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {tuple(value.shape)}"
     if isinstance(value, Instance):
-        return f"an object with {', '.join(f'{name} = {described(attribute)}' for name, attribute in value.attributes.items())}"
+        return f"an object with {', '.join(f'{name} = {described(attr)}' for name, attr in value.attributes.items())}"
     return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, dict, tuple)) else repr(value)

@@ -178,9 +178,7 @@ class ScriptedModule(InterpretedModule):
             self.forward = self._callable(self.script, (), ())  # type: ignore[method-assign]
             return
         hooks: tuple[Any, ...] = self.script._forward_pre_hooks, self.script._forward_hooks
-        before, after = (
-            [self._builder.reader.read(hook.graph) for hook in registered.values()] for registered in hooks
-        )
+        before, after = ([self._builder.reader.read(hook.graph) for hook in group.values()] for group in hooks)
         for name in script_methods(self.script):
             if name == "forward":
                 self.forward = self._callable(script_method(self.script, name), before, after)  # type: ignore[method-assign]
