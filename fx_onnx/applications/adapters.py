@@ -53,7 +53,7 @@ def read_adapter(name: str, folder: Any) -> Adapter:
         ArgumentError: it is no such folder, or changes more than the products of Linear layers.
     """
     check_path("adapter", folder)
-    place = Path(folder)
+    source = Path(folder)
     if Path(name).name != name:
         raise ArgumentError(
             f"The name {name!r} of an adapter is no name of a folder; choose another one.", id=MessageId.MODEL_SOURCE
@@ -61,11 +61,11 @@ def read_adapter(name: str, folder: Any) -> Adapter:
     try:
         from safetensors.torch import load_file
 
-        config = json.loads((place / "adapter_config.json").read_text(encoding="utf-8"))
-        weights = load_file(place / "adapter_model.safetensors")
+        config = json.loads((source / "adapter_config.json").read_text(encoding="utf-8"))
+        weights = load_file(source / "adapter_model.safetensors")
     except (OSError, ValueError, ImportError) as error:
         raise ArgumentError(
-            f"The adapter {name} cannot be read from {place}: {error}; `save_pretrained` of peft writes one.",
+            f"The adapter {name} cannot be read from {source}: {error}; `save_pretrained` of peft writes one.",
             id=MessageId.MODEL_SOURCE,
         ) from error
     pairs: dict[str, dict[str, Tensor]] = {}
@@ -127,7 +127,7 @@ def adapted(model: Any, adapters: Sequence[Adapter]) -> Iterator[Callable[[Part]
             return part
         module = _Adapted(part.module, {path: sizes[path] for path in ran}, put).eval()
         kwargs = {**part.kwargs, _LORA: _weights(adapters[0], module.sizes)}
-        dims = {name: {place: "rank"} for path in ran for place, name in zip((1, 0), _names(path), strict=True)}
+        dims = {name: {axis: "rank"} for path in ran for axis, name in zip((1, 0), _names(path), strict=True)}
         shapes = {**part.dynamic_shapes, _LORA: dims}
         return replace(part, module=module, kwargs=kwargs, dynamic_shapes=shapes)
 
@@ -168,32 +168,32 @@ def _sizes(model: Any, adapters: Sequence[Adapter]) -> Iterator[tuple[str, tuple
     for adapter in adapters:
         for path, (first, second) in adapter.pairs.items():
             weight = getattr(layers.get(path), "weight", None)
-            found = (first.shape[0], second.shape[1])
-            if weight is None or sorted(found) != sorted(weight.shape):
+            sizes = (first.shape[0], second.shape[1])
+            if weight is None or sorted(sizes) != sorted(weight.shape):
                 raise ArgumentError(
-                    f"The adapter {adapter.name} changes the layer {path} of {found[0]} inputs and {found[1]} outputs, "
+                    f"The adapter {adapter.name} changes the layer {path} of {sizes[0]} inputs and {sizes[1]} outputs, "
                     f"which {type(model).__name__} lacks; it belongs to another model or task.",
                     id=MessageId.MODEL_SOURCE,
                 )
-            yield path, found
+            yield path, sizes
 
 
 def _weights(adapter: Adapter, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Tensor]:
     """Returns the inputs of layers, of one rank. What an adapter lacks is zero."""
-    rank, found = max(first.shape[1] for first, _ in adapter.pairs.values()), dict[str, Tensor]()
+    rank, weights = max(first.shape[1] for first, _ in adapter.pairs.values()), dict[str, Tensor]()
     for path, (inputs, outputs) in sizes.items():
         pair = adapter.pairs.get(path, (torch.zeros(inputs, 0), torch.zeros(0, outputs)))
         missing = rank - pair[0].shape[1]
         padded = torch.nn.functional.pad(pair[0], (0, missing)), torch.nn.functional.pad(pair[1], (0, 0, 0, missing))
-        found |= zip(_names(path), padded, strict=True)
-    return found
+        weights |= zip(_names(path), padded, strict=True)
+    return weights
 
 
 def make_optional(model: ir.Model, part: Part) -> None:
     """Gives the inputs of the layers a default of zeros, of rank 1."""
     for path, (inputs, outputs) in _sizes_of(part).items():
         for name, shape in zip(_names(path), ((inputs, 1), (1, outputs)), strict=True):
-            value = next(each for each in model.graph.inputs if each.name == f"{_LORA}.{name}")
+            value = next(graph_input for graph_input in model.graph.inputs if graph_input.name == f"{_LORA}.{name}")
             value.const_value = ir.tensor(np.zeros(shape, np.float32), name=value.name)
             model.graph.register_initializer(value)
 
@@ -207,12 +207,12 @@ def write_adapter(adapter: Adapter, part: Part, file: Path) -> None:
     import onnxruntime
 
     if sizes := _sizes_of(part):
-        found, value = onnxruntime.AdapterFormat(), onnxruntime.OrtValue.ortvalue_from_numpy
+        form, value = onnxruntime.AdapterFormat(), onnxruntime.OrtValue.ortvalue_from_numpy
         weights = _weights(adapter, sizes)
-        found.set_parameters({f"{_LORA}.{name}": value(weights[name].numpy()) for name in weights})
+        form.set_parameters({f"{_LORA}.{name}": value(weights[name].numpy()) for name in weights})
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            found.export_adapter(str(file))
+            form.export_adapter(str(file))
         except RuntimeError as error:
             raise OSError(f"ONNX Runtime cannot write {file.name}") from error
 

@@ -70,7 +70,7 @@ def _text(name: str, models: dict[str, Any]) -> Iterator[Part]:
     def run(model: Any, input_ids: Tensor) -> dict[str, Tensor]:
         states = dict(model(input_ids=input_ids, output_hidden_states=True, return_dict=True))
         layers = states.pop("hidden_states")[:-1]
-        return {**states, **{f"hidden_states.{place}": layer for place, layer in enumerate(layers)}}
+        return {**states, **{f"hidden_states.{index}": layer for index, layer in enumerate(layers)}}
 
     ids = torch.randint(0, models[name].config.vocab_size, (_BATCH, _TOKENS))
     yield _part(name, models[name], run, {"input_ids": (ids, _PER_TOKEN)})

@@ -83,8 +83,8 @@ class _Decoder(torch.nn.Module):
             states = encoder_hidden_states[:, known:]
         mask = {} if encoder_attention_mask is None else {"attention_mask": encoder_attention_mask}
         logits = _run(self.model, input_ids, states, cache, **mask)
-        found = past_of(cache, bool(self.kinds))
-        return [logits, *pytree.tree_leaves([{kind: layer[kind] for kind in self.kinds or layer} for layer in found])]
+        layers = past_of(cache, bool(self.kinds))
+        return [logits, *pytree.tree_leaves([{kind: layer[kind] for kind in self.kinds or layer} for layer in layers])]
 
 
 class _EncoderWithCross(torch.nn.Module):
@@ -105,12 +105,12 @@ def new_cache(past: Sequence[dict[str, Any]] = ()) -> EncoderDecoderCache:
     """Returns a cache whose cross-attention takes further states, unlike that of a cache that is complete."""
     from transformers import DynamicCache, EncoderDecoderCache
 
-    found = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     rows = [[layer.get(kind, layer if kind == "decoder" else None) for layer in past] for kind in _KINDS]
-    found.self_attention_cache, found.cross_attention_cache = (
-        DynamicCache([(row["key"], row["value"]) for row in each if row is not None]) for each in rows
+    cache.self_attention_cache, cache.cross_attention_cache = (
+        DynamicCache([(row["key"], row["value"]) for row in layers if row is not None]) for layers in rows
     )
-    return found
+    return cache
 
 
 def past_of(cache: Any, keeps_source: bool) -> Past:

@@ -136,24 +136,24 @@ def export_pretrained(
     check_mapping("adapters", adapters, "folders by the names of adapters")
     _check_tensors(inputs)
     chosen, precisions = choose(layout, precision, opset_version)
-    place = Path(output)
-    _check_place(source, place, chosen, layout)
+    path = Path(output)
+    _check_place(source, path, chosen, layout)
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
-    found = read_source(source, task, processor, trust_remote_code)
-    given = {**processed(found.processors), **(inputs or {})}
-    parts = _parts(found, chosen, given)
-    _check_parts(parts, chosen, layout, found.task)
+    pretrained = read_source(source, task, processor, trust_remote_code)
+    given = {**processed(pretrained.processors), **(inputs or {})}
+    parts = _parts(pretrained, chosen, given)
+    _check_parts(parts, chosen, layout, pretrained.task)
     _check_inputs(parts, inputs or {})
     _check_layers(parts, precisions)
     is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
     exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
     saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
-    with replaced(place) as new, adapted(found.model, loaded) as extend:
-        copy_files(found, new)
+    with replaced(path) as new, adapted(pretrained.model, loaded) as extend:
+        copy_files(pretrained, new)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
-            _write_speech_config(found, new)
+            _write_speech_config(pretrained, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)
-        files = tuple(_written([extend(part) for part in parts], precisions, found.model, new, form))
+        files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
         if is_shared:
             share_weights([new / file.name for file in files])
         if chosen.write_index is not None:
@@ -165,7 +165,7 @@ def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
     """Raises an ArgumentError if the source lacks a file that the layout needs, or the folder cannot be replaced."""
     if isinstance(source, (str, os.PathLike)) and Path(source).is_dir():
         folder = Path(source).resolve()
-        missing = [each for each in layout.required if not (folder / each).is_file()]
+        missing = [file for file in layout.required if not (folder / file).is_file()]
         if missing:
             raise ArgumentError(
                 f"{source} has no {missing[0]}, without which the layout {name} cannot be loaded.",
@@ -216,7 +216,7 @@ def _external_data(wanted: bool | None, layout: Layout, name: str, is_shared: bo
 def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> None:
     missing = [part.name for part in parts if part.name not in layout.files]
     if missing:
-        fitting = [each for each, row in LAYOUTS.items() if all(part.name in row.files for part in parts)]
+        fitting = [other for other, row in LAYOUTS.items() if all(part.name in row.files for part in parts)]
         raise ArgumentError(
             f"The layout {name} has no file for the {missing[0]} of {task}, which has {', '.join(fitting)}.",
             id=MessageId.COMMAND_OPTION,
@@ -241,11 +241,11 @@ def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
 
 
 def _check_layers(parts: list[Part], precisions: Sequence[str]) -> None:
-    for each in precisions:
-        row = PRECISIONS[each]
-        if row.config is not None and not any(quantizes(part.module, each) for part in parts):
+    for precision in precisions:
+        row = PRECISIONS[precision]
+        if row.config is not None and not any(quantizes(part.module, precision) for part in parts):
             raise ArgumentError(
-                f"The precision {each} does not fit the model, because it has no Linear layer whose inputs are a "
+                f"The precision {precision} does not fit the model, because it has no Linear layer whose inputs are a "
                 f"multiple of {row.block}; choose fp16.",
                 id=MessageId.COMMAND_OPTION,
             )
@@ -256,8 +256,8 @@ def _written(
 ) -> Iterator[ExportedFile]:
     """Yields each file after it was written."""
     pairs = [(precision, part) for precision in precisions for part in parts]
-    for place, (precision, part) in enumerate(pairs, 1):
-        count = f" ({place} of {len(pairs)})" if len(pairs) > 1 else ""
+    for number, (precision, part) in enumerate(pairs, 1):
+        count = f" ({number} of {len(pairs)})" if len(pairs) > 1 else ""
         with progress_of_part(f"{part.name}{count}"):
             yield _write(part, model, folder, form, precision)
 
@@ -297,22 +297,22 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
 
 def _verified(program: ONNXProgram, name: str, rtol: float | None) -> float | None:
     """Returns the largest difference from the module's results; None, with a warning, if they are random."""
-    found = program.verify(rtol=rtol)
-    if found.cause is not None and found.cause.kind == "random":
+    result = program.verify(rtol=rtol)
+    if result.cause is not None and result.cause.kind == "random":
         warn(f"{name} draws random numbers, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)
         return None
-    found.check()
-    return max((float(each.max_abs) for each in found.outputs), default=0.0)
+    result.check()
+    return max((float(output.max_abs) for output in result.outputs), default=0.0)
 
 
 def _write_speech_config(source: Source, folder: Path) -> None:
-    model, extractors = source.model, (each for each in parts_of(source.processors) if hasattr(each, "chunk_length"))
+    model, extractors = source.model, (part for part in parts_of(source.processors) if hasattr(part, "chunk_length"))
     configs = {"config": model.config, "generation_config": model.generation_config}
     write_speech_config(folder, **configs, extractor=next(extractors, None))
 
 
 def _size(file: Path) -> int:
-    return sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+    return sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
 
 
 def _renamed(shapes: Any, layout: Layout) -> Any:

@@ -54,9 +54,9 @@ def copy_files(source: Source, folder: Path) -> None:
         write_json(folder / "model_index.json", index)
     processor = _read(folder / "processor_config.json")
     for name in ("image_processor", "feature_extractor"):
-        place = folder / "preprocessor_config.json"
-        if name in processor and not place.exists():
-            write_json(place, {**processor[name], "processor_class": processor.get("processor_class")})
+        path = folder / "preprocessor_config.json"
+        if name in processor and not path.exists():
+            write_json(path, {**processor[name], "processor_class": processor.get("processor_class")})
 
 
 def _save_config(part: Any, folder: Path) -> None:
@@ -86,7 +86,7 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
     if restored != config:
         write_json(folder / "tokenizer_config.json", restored)
     library, name = (index.get(folder.name) or (None, None)) if config else (None, None)
-    is_fast = (folder / "tokenizer.json").is_file() and not any((folder / each).is_file() for each in _VOCABULARIES)
+    is_fast = (folder / "tokenizer.json").is_file() and not any((folder / file).is_file() for file in _VOCABULARIES)
     if is_fast and name is not None and not name.endswith("Fast"):
         index[folder.name] = [library, f"{name}Fast"]
 
@@ -102,20 +102,20 @@ def replaced(folder: Path) -> Iterator[Path]:
     Raises:
         ArgumentError: a file cannot be written, for example because the disk is full.
     """
-    place = folder.absolute()
+    path = folder.absolute()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{place.name[:40]}.", dir=place.parent) as beside:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name[:40]}.", dir=path.parent) as beside:
             new, old = Path(beside, "new"), Path(beside, "old")
             new.mkdir()
             yield new
             try:
-                if place.exists():
-                    place.rename(old)
-                new.rename(place)
+                if path.exists():
+                    path.rename(old)
+                new.rename(path)
             except BaseException:  # an interruption too
-                if old.exists() and not place.exists():
-                    old.rename(place)
+                if old.exists() and not path.exists():
+                    old.rename(path)
                 raise
     except (OSError, OnnxExporterError) as error:
         cause = error.__cause__ if isinstance(error, OnnxExporterError) else error

@@ -52,7 +52,7 @@ def _boxes(config: Any) -> torch.Tensor:
 
 
 def _of_images(config: Any) -> Any:
-    return next((found for name in ("vision_config", "encoder") if (found := getattr(config, name, None))), config)
+    return next((part for name in ("vision_config", "encoder") if (part := getattr(config, name, None))), config)
 
 
 def _image(config: Any) -> torch.Tensor:
@@ -165,7 +165,7 @@ def processed(processors: Iterable[Any]) -> dict[str, torch.Tensor]:
     Raises:
         ArgumentError: one of them does not take such examples.
     """
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for part in parts_of(processors):
         try:
             made = _examples_of(part)
@@ -175,8 +175,8 @@ def processed(processors: Iterable[Any]) -> dict[str, torch.Tensor]:
                 "as inputs=.",
                 id=MessageId.MODEL_SOURCE,
             ) from error
-        found |= {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
-    return found
+        tensors |= {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
+    return tensors
 
 
 def parts_of(processors: Iterable[Any]) -> Iterator[Any]:

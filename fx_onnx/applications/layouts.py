@@ -180,7 +180,7 @@ _OWN = {
 
 LAYOUTS = Records(
     _OWN,
-    Group("fx_onnx.layouts", "a record of fx_onnx.Layout", lambda each: isinstance(each, Layout)),
+    Group("fx_onnx.layouts", "a record of fx_onnx.Layout", lambda row: isinstance(row, Layout)),
 )
 """The name of a layout → its record."""
 
@@ -193,20 +193,20 @@ def choose(layout: str, precision: str | Sequence[str], opset_version: int | Non
     """
     chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
     given = [precision] if precision is None or isinstance(precision, str) else precision
-    found = tuple(dict.fromkeys(check_names("precision", given)))
-    for each in found:
+    precisions = tuple(dict.fromkeys(check_names("precision", given)))
+    for each in precisions:
         first = PRECISIONS[_checked("precision", each, chosen.suffixes)].opset_version
         if first is not None and opset_version is not None and opset_version < first:
             raise ArgumentError(
                 f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
                 id=MessageId.OPSET_VERSION,
             )
-    if len({chosen.suffixes[each] for each in found}) < max(len(found), 1):
+    if len({chosen.suffixes[each] for each in precisions}) < max(len(precisions), 1):
         raise ArgumentError(
-            f"A folder of the layout {layout} has one precision, not {len(found)}; write one folder for each.",
+            f"A folder of the layout {layout} has one precision, not {len(precisions)}; write one folder for each.",
             id=MessageId.COMMAND_OPTION,
         )
-    return chosen, found
+    return chosen, precisions
 
 
 def _checked(parameter: str, value: str, known: Collection[str]) -> str:

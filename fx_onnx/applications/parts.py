@@ -98,11 +98,11 @@ class Features(torch.nn.Module):
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Runs the method."""
         with _UndividedBatch() if self.as_rows else nullcontext():
-            found = getattr(self.model, self.method)(**inputs)
-        found = getattr(found, "pooler_output", found)
+            result = getattr(self.model, self.method)(**inputs)
+        result = getattr(result, "pooler_output", result)
         if self.as_rows:
-            found = torch.cat([each.flatten(0, -2) for each in pytree.tree_leaves(found)])
-        return {self.field: found}
+            result = torch.cat([tensor.flatten(0, -2) for tensor in pytree.tree_leaves(result)])
+        return {self.field: result}
 
 
 class _UndividedBatch(TorchFunctionMode):

@@ -61,15 +61,15 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
     row, kept = PRECISIONS[precision], list[str]()
     if not row.half and row.config is None:
         return Converted(module, (), 0.0, row.rtol)
-    found = copy.deepcopy(module)
+    converted = copy.deepcopy(module)
     register(dict(kwargs))
     expected, called = _run(module, kwargs)
     if row.half:
-        kept += _halve(found, module, kwargs)
-        found.__class__ = _limited(type(found))
+        kept += _halve(converted, module, kwargs)
+        converted.__class__ = _limited(type(converted))
     if row.config is not None:
-        kept += _quantize(found, row, precision, called)
-    distance = _distance(lambda: _run(found, kwargs)[0], expected)
+        kept += _quantize(converted, row, precision, called)
+    distance = _distance(lambda: _run(converted, kwargs)[0], expected)
     if distance == float("inf"):
         raise ArgumentError(
             f"The precision {precision} does not fit the model, because its results on the example inputs are not "
@@ -77,7 +77,7 @@ def convert(module: nn.Module, kwargs: Mapping[str, Any], precision: str) -> Con
             id=MessageId.COMMAND_OPTION,
         )
     rtol = max(row.rtol or 0.0, 2 * distance) if row.rounds_activations else row.rtol
-    return Converted(found, tuple(kept), distance, rtol)
+    return Converted(converted, tuple(kept), distance, rtol)
 
 
 def _run(module: nn.Module, kwargs: Mapping[str, Any]) -> tuple[Any, set[str]]:
@@ -87,8 +87,8 @@ def _run(module: nn.Module, kwargs: Mapping[str, Any]) -> tuple[Any, set[str]]:
     """
     called = set[str]()
     hooks = [
-        each.register_forward_pre_hook(hook_in_this_thread(lambda _, __, name=name: called.add(name)))
-        for name, each in module.named_modules()
+        submodule.register_forward_pre_hook(hook_in_this_thread(lambda _, __, name=name: called.add(name)))
+        for name, submodule in module.named_modules()
     ]
     try:
         with torch.random.fork_rng(devices=[]):
@@ -124,27 +124,27 @@ def _halve(half: nn.Module, original: nn.Module, kwargs: Mapping[str, Any]) -> l
     def after(name: str, module: nn.Module, _: Any, __: Any, expected: Any) -> None:
         call = _cast(arguments.pop(), *_NARROWED)
         limit = _SUM_LIMIT if any(True for _ in module.children()) else _LIMIT
-        found = half.get_submodule(name)
+        halved = half.get_submodule(name)
 
         def is_wrong() -> bool:
             args, kwargs = copy.deepcopy(call)
             run = Context().run  # not for the collectors of the model
-            return run(_distance, partial(found, *args, **kwargs), expected) > limit
+            return run(_distance, partial(halved, *args, **kwargs), expected) > limit
 
         if name in kept or not is_wrong():
             return
-        inner = [each for each in kept if each.startswith(f"{name}.")]
-        casts = _cast_within(found, [each.removeprefix(f"{name}.") for each in inner])
+        inner = [path for path in kept if path.startswith(f"{name}.")]
+        casts = _cast_within(halved, [path.removeprefix(f"{name}.") for path in inner])
         if is_wrong():
-            for hook in (*casts, *(hook for each in inner for hook in kept.pop(each))):
+            for hook in (*casts, *(hook for path in inner for hook in kept.pop(path))):
                 hook.remove()
-            kept[name] = _keep(found, module)
+            kept[name] = _keep(halved, module)
 
-    named = [(name, each) for name, each in original.named_modules() if name]
+    named = [(name, submodule) for name, submodule in original.named_modules() if name]
     first = hook_in_this_thread(before)
-    hooks = [each.register_forward_pre_hook(first, with_kwargs=True) for _, each in named]
-    last = [(hook_in_this_thread(partial(after, name)), each) for name, each in named]
-    hooks += [each.register_forward_hook(hook, with_kwargs=True) for hook, each in last]
+    hooks = [submodule.register_forward_pre_hook(first, with_kwargs=True) for _, submodule in named]
+    last = [(hook_in_this_thread(partial(after, name)), submodule) for name, submodule in named]
+    hooks += [submodule.register_forward_hook(hook, with_kwargs=True) for hook, submodule in last]
     try:
         original(**copy.deepcopy(dict(kwargs)))
     finally:
@@ -205,9 +205,9 @@ def _cast_within(module: nn.Module, kept: Collection[str]) -> list[RemovableHand
 
     A float32 buffer, such as a table of positions, makes all float32 that is added to it, and a layer refuses it then.
     """
-    named = [(name, each) for name, each in module.named_modules() if name]
-    others = [each for name, each in named if not any(f"{name}.".startswith(f"{path}.") for path in kept)]
-    return [hook for each in others for hook in _cast_around(each, _NARROWED, _NARROWED)]
+    named = [(name, submodule) for name, submodule in module.named_modules() if name]
+    others = [submodule for name, submodule in named if not any(f"{name}.".startswith(f"{path}.") for path in kept)]
+    return [hook for submodule in others for hook in _cast_around(submodule, _NARROWED, _NARROWED)]
 
 
 _Change = tuple[torch.dtype, torch.dtype]
@@ -238,14 +238,14 @@ def _distance(run: Callable[[], Any], expected: Any) -> float:
         results = pytree.tree_leaves(run())
     except (RuntimeError, TypeError):
         return float("inf")
-    found = 0.0
+    distance = 0.0
     for result, right in zip(results, pytree.tree_leaves(expected), strict=True):
         if isinstance(right, Tensor) and right.is_floating_point() and right.numel():
             finite = right.isfinite()
             difference = torch.where(finite, result.to(right.dtype) - right, 0).abs().max().item()
             largest = torch.where(finite, right, 0).abs().max().item()
-            found = max(found, difference / max(largest, 1e-5) if difference == difference else float("inf"))
-    return found
+            distance = max(distance, difference / max(largest, 1e-5) if difference == difference else float("inf"))
+    return distance
 
 
 # ---------------------------------------------------------------- integers
@@ -254,7 +254,7 @@ def _distance(run: Callable[[], Any], expected: Any) -> float:
 def quantizes(module: nn.Module, precision: str) -> bool:
     """Returns whether a precision quantizes a layer of a module."""
     row = PRECISIONS[precision]
-    return row.config is not None and any(_fits(each, row) for each in module.modules())
+    return row.config is not None and any(_fits(submodule, row) for submodule in module.modules())
 
 
 def _fits(layer: Any, row: Precision) -> bool:
@@ -285,8 +285,8 @@ def _quantize(module: nn.Module, row: Precision, precision: str, called: Collect
             f"The precision {precision} needs the package torchao: pip install torchao.", id=MessageId.MISSING_PACKAGE
         ) from None
     _to_linear(module)
-    layers = {name: each for name, each in module.named_modules() if type(each) is nn.Linear}
-    fitting = {name for name, each in layers.items() if name in called and _fits(each, row)}
+    layers = {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear}
+    fitting = {name for name, layer in layers.items() if name in called and _fits(layer, row)}
     if row.config is not None:
         quantize_(module, row.config(), filter_fn=lambda _, name: name in fitting)
     return [name for name in layers if name not in fitting]
@@ -294,9 +294,9 @@ def _quantize(module: nn.Module, row: Precision, precision: str, called: Collect
 
 def _to_linear(module: nn.Module) -> None:
     """Makes transformers' Conv1D a Linear layer. Its hooks stay."""
-    each: Any
-    for each in module.modules():
-        if type(each) is _conv1d():
-            each.weight = nn.Parameter(each.weight.detach().t().contiguous(), requires_grad=False)
-            each.in_features, each.out_features = each.nx, each.nf
-            each.__class__ = nn.Linear
+    layer: Any
+    for layer in module.modules():
+        if type(layer) is _conv1d():
+            layer.weight = nn.Parameter(layer.weight.detach().t().contiguous(), requires_grad=False)
+            layer.in_features, layer.out_features = layer.nx, layer.nf
+            layer.__class__ = nn.Linear

@@ -55,7 +55,7 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
-        own = own or tuple(each for name in names if (each := getattr(source, name, None)) is not None)
+        own = own or tuple(part for name in names if (part := getattr(source, name, None)) is not None)
         source, vocoder = source.model, getattr(source, "vocoder", None)
     if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
         return _pipeline(source, task, None)
@@ -199,7 +199,7 @@ def find_row(
             id=MessageId.COMMAND_OPTION,
         )
     fitting = list(_fitting(task, config, trust_remote_code))
-    exact = [(name, row) for name, row, classes in fitting if architecture in {each.__name__ for each in classes}]
+    exact = [(name, row) for name, row, classes in fitting if architecture in {cls.__name__ for cls in classes}]
     if exact or (fitting and task is not None):
         return exact[0] if exact else fitting[0][:2]
     if task is None:
@@ -225,8 +225,8 @@ def named_class(config: Any) -> str:
     from fx_onnx.applications.tasks import TASKS
 
     name = _architecture(config) or ""
-    found = getattr(transformers, name, None)
-    if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
+    cls = getattr(transformers, name, None)
+    if not isinstance(cls, type) or not issubclass(cls, transformers.PreTrainedModel):
         raise ArgumentError(
             f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
             id=MessageId.MODEL_SOURCE,
@@ -258,8 +258,8 @@ def _classes_of(row: Task, config: Any, trust_remote_code: bool) -> tuple[type, 
     is_remote = trust_remote_code and row.auto in getattr(config, "auto_map", {})
     if auto is not None and (is_remote or getattr(auto, "config_class", None) is type(config)):  # a model's own class
         return (auto,)
-    found = getattr(auto, "_model_mapping", {}).get(type(config), ())
-    return found if isinstance(found, tuple) else (found,)
+    classes = getattr(auto, "_model_mapping", {}).get(type(config), ())
+    return classes if isinstance(classes, tuple) else (classes,)
 
 
 def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code: bool = False) -> Any:
@@ -272,8 +272,8 @@ def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code:
 
     with _reading(folder):
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code, "output_loading_info": True}
-        model, found = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
-    if missing := sorted(found["missing_keys"]):
+        model, info = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
+    if missing := sorted(info["missing_keys"]):
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         warn(
             f"{folder} has no values for the weights {', '.join(missing[:3])}{more} of {type(model).__name__}, so they "

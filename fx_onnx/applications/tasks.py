@@ -107,7 +107,7 @@ TASKS = Records(
     Group(
         "fx_onnx.tasks",
         "a tuple of records of fx_onnx.Task",
-        lambda given: isinstance(given, tuple) and all(isinstance(each, Task) for each in given) and given != (),
+        lambda given: isinstance(given, tuple) and all(isinstance(task, Task) for task in given) and given != (),
     ),
 )
 """The name of a task, as in transformers' pipelines → its rows.

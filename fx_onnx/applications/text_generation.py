@@ -91,7 +91,7 @@ def text_generation_arguments(
     if needs_positions and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = dict(shapes["input_ids"])
-    name = next((each for each in _CACHES if each in parameters), "") or _old_name(model, ids[:, :_PAST])
+    name = next((known for known in _CACHES if known in parameters), "") or _old_name(model, ids[:, :_PAST])
     kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if name == "state":
@@ -144,10 +144,10 @@ def _example_tokens(config: Any, length: int, device: torch.device) -> torch.Ten
     A model may treat a named token apart: the embedding of padding is zero, and that of an image is replaced.
     """
     text = config.get_text_config(decoder=True)
-    values = [value for each in (config, text) for name, value in vars(each).items() if "_token_" in name]
+    values = [value for section in (config, text) for name, value in vars(section).items() if "_token_" in name]
     ordinary = (token for token in range(getattr(text, "vocab_size", 1)) if token not in pytree.tree_leaves(values))
-    found = [*itertools.islice(ordinary, _BATCH * length)] or [0]
-    return torch.tensor([*itertools.islice(itertools.cycle(found), _BATCH * length)], device=device).view(_BATCH, -1)
+    tokens = [*itertools.islice(ordinary, _BATCH * length)] or [0]
+    return torch.tensor([*itertools.islice(itertools.cycle(tokens), _BATCH * length)], device=device).view(_BATCH, -1)
 
 
 def _is_count(value: Any, least: int) -> bool:
@@ -202,7 +202,7 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
             linear = state_layers(cache)
             unread = unread_states(model, name, cache, tokens) if linear else []
         if tokens.shape[1] > 1 and scans_from_state(model.modules(), linear):
-            unread = [each for each in unread if ".recurrent_states." not in each]
+            unread = [path for path in unread if ".recurrent_states." not in path]
             for layer in linear:  # the model itself continues from zeros when it takes several tokens
                 for state in layer.recurrent_states.values():
                     state.zero_()
@@ -246,8 +246,8 @@ def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, id
 
 def _returned(result: Any, name: str) -> Any:
     """Returns the cache in the results of a model; None if there is none."""
-    found = getattr(result, name, None)
-    return getattr(result, _NEW_CACHE, None) if found is None else found
+    cache = getattr(result, name, None)
+    return getattr(result, _NEW_CACHE, None) if cache is None else cache
 
 
 def _old_name(model: Any, ids: torch.Tensor) -> str:
@@ -305,16 +305,16 @@ def unread_states(model: Any, name: str, cache: Any, ids: torch.Tensor) -> list[
     """
     probe = copy.deepcopy(cache)
     states = [
-        (getattr(layer, kind), index, f"{place}.{kind}.{index}")
-        for place, layer in enumerate(probe.layers)
+        (getattr(layer, kind), index, f"{number}.{kind}.{index}")
+        for number, layer in enumerate(probe.layers)
         for kind in ("conv_states", "recurrent_states")
         for index, state in getattr(layer, kind, {}).items()
         if isinstance(state, torch.Tensor)
     ]
     leaves = {}
     with torch.inference_mode(False), torch.enable_grad():
-        for holder, index, place in states:
-            leaves[place] = leaf = holder[index].detach().clone().requires_grad_()
+        for holder, index, path in states:
+            leaves[path] = leaf = holder[index].detach().clone().requires_grad_()
             holder[index] = leaf.clone()  # the model writes into its states, and autograd refuses a write into a leaf
         waiting = [model(input_ids=ids, use_cache=True, **{name: probe}).logits.grad_fn]
     seen = set()
@@ -324,4 +324,4 @@ def unread_states(model: Any, name: str, cache: Any, ids: torch.Tensor) -> list[
             seen.add(node)
             waiting.extend(following for following, _ in node.next_functions)
     reached = {id(getattr(node, "variable", None)) for node in seen}
-    return [place for place, leaf in leaves.items() if id(leaf) not in reached]
+    return [path for path, leaf in leaves.items() if id(leaf) not in reached]

@@ -38,17 +38,17 @@ def fuse_group_query_attention(
         return None
     if reason := _misfit(node):
         return reason
-    found = match_mask(mask, _length(keys))
-    if found is None:
+    causal = match_mask(mask, _length(keys))
+    if causal is None:
         return "the mask is not known to be causal and to hide the padding of an input"
     attributes = {
         "num_heads": attribute(node, "q_num_heads"),
         "kv_num_heads": attribute(node, "kv_num_heads"),
         "scale": attribute(node, "scale"),
         "softcap": attribute(node, "softcap"),
-        "local_window_size": found.window,
+        "local_window_size": causal.window,
     }
-    inputs = [query, key, value, keys, values, *text_lengths(found.padding, f)]
+    inputs = [query, key, value, keys, values, *text_lengths(causal.padding, f)]
     return f.emit("GroupQueryAttention", inputs, attributes, outputs=3, domain="com.microsoft")
 
 
@@ -95,9 +95,9 @@ def match_mask(mask: Value | None, past: int | str | None) -> CausalMask | None:
     if ahead not in conditions:
         return None
     conditions.remove(ahead)
-    reads = [each for each in conditions if isinstance(each, Read) and each.index == (_BATCH, _KEY)]
+    reads = [read for read in conditions if isinstance(read, Read) and read.index == (_BATCH, _KEY)]
     # A key of a window satisfies ahead ≤ window - 1, which is window - 1 - ahead ≥ 0.
-    limits = [each.plus(ahead) for each in conditions if isinstance(each, Linear)]
+    limits = [condition.plus(ahead) for condition in conditions if isinstance(condition, Linear)]
     if len(reads) != 1 or len(limits) > 1 or len(conditions) != len(reads) + len(limits):
         return None
     if any(limit.terms or limit.constant < 0 for limit in limits):
@@ -151,11 +151,11 @@ def fuse_sink_attention(
     conditions of fuse_group_query_attention. A sink is a weight of each head, which takes its part of the softmax and
     has no value. gpt-oss has sinks; ONNX's Attention does not.
     """
-    joins = [each for each in nodes if each.op_type == "Concat"]
+    joins = [concat for concat in nodes if concat.op_type == "Concat"]
     if f.editor.function is not None or len(joins) != 3 or not {cut[0], last, along} <= {-1, 3}:
         return None
     joined, keys, values = joins
-    read, scores = (each for each in nodes if each.op_type == "MatMul")
+    read, scores = (product for product in nodes if product.op_type == "MatMul")
     sizes, merged, sizes_of_query, sizes_of_sinks = map(
         dims, (nodes[1].inputs[0], node.outputs[0], query, joined.inputs[1])
     )
@@ -169,19 +169,19 @@ def fuse_sink_attention(
     if not _reads_heads(scores, queries, keys) or not _reads_heads(read, rows, values):
         return None
     parts = query, keys.inputs[1], values.inputs[1]
-    found = [head_rows(each) for each in parts]
+    split = [head_rows(part) for part in parts]
     causal = match_mask(mask, _length(keys.inputs[0]))
-    if causal is None or found[0] is None or found[1] is None or found[2] is None:
+    if causal is None or split[0] is None or split[1] is None or split[2] is None:
         return "the heads are not split from rows, or the mask is not known to be causal"
-    if reason := _misfit_of_sinks(query, sinks, keys, values, found[0], found[1]):
+    if reason := _misfit_of_sinks(query, sinks, keys, values, split[0], split[1]):
         return reason
     attributes = {
-        "num_heads": found[0].heads,
-        "kv_num_heads": found[1].heads,
+        "num_heads": split[0].heads,
+        "kv_num_heads": split[1].heads,
         "scale": scale,
         "local_window_size": causal.window,
     }
-    inputs = [*(each.build(f.editor, node) for each in found if each is not None), keys.inputs[0], values.inputs[0]]
+    inputs = [*(head.build(f.editor, node) for head in split if head is not None), keys.inputs[0], values.inputs[0]]
     inputs += [*text_lengths(causal.padding, f), None, None, None, None, _vector(sinks, f)]
     result, *presents = f.emit("GroupQueryAttention", inputs, attributes, outputs=3, domain="com.microsoft")
     replace_joined((keys, values), presents, f)
@@ -205,21 +205,23 @@ def _reads_heads(product: ir.Node, shape: list[int] | None, other: ir.Node) -> b
     return shape[0] == shape[3] == 0 and shape[1] == heads and after[:3] == before[:3]
 
 
-def _misfit_of_sinks(found: Value, sinks: Value, keys: ir.Node, values: ir.Node, query: HeadRows, key: HeadRows) -> str:
+def _misfit_of_sinks(
+    queries: Value, sinks: Value, keys: ir.Node, values: ir.Node, query: HeadRows, key: HeadRows
+) -> str:
     """Returns why the operator cannot compute this attention; empty if it can."""
-    sizes = dims(found)
-    if found.dtype not in (DataType.FLOAT, DataType.FLOAT16) or sinks.dtype != found.dtype:
+    sizes = dims(queries)
+    if queries.dtype not in (DataType.FLOAT, DataType.FLOAT16) or sinks.dtype != queries.dtype:
         return "the dtype is neither float32 nor float16"
     if sizes is None or not isinstance(sizes[3], int) or sizes[3] % 8 or query.heads % key.heads:
         return "the size of a head is no multiple of 8"
     if not are_pasts(keys, values):
         return "a Concat is not of a past and of new tokens along the length"
-    if [dims(each.inputs[1]) for each in (keys, values)] != [(sizes[0], key.heads, *sizes[2:])] * 2:
+    if [dims(concat.inputs[1]) for concat in (keys, values)] != [(sizes[0], key.heads, *sizes[2:])] * 2:
         return "keys and values have different sizes, or another length than the queries"
-    joined = [each.outputs[0] for each in (keys, values)]
+    joined = [concat.outputs[0] for concat in (keys, values)]
     if not all(value.is_graph_output() and len(value.uses()) == 1 for value in joined):
         return "the graph does not return the Concats, or other nodes read them"
-    if not all(each.inputs[0] is not None and each.inputs[0].is_graph_input() for each in (keys, values)):
+    if not all(concat.inputs[0] is not None and concat.inputs[0].is_graph_input() for concat in (keys, values)):
         return "the past is no input of the graph"
     return ""
 

@@ -101,11 +101,11 @@ class Support:
         else:
             lines = [f"{self.target}: {self.share:.1%} of {self.nodes} nodes have a kernel ({self.source})"]
         kind = "without a kernel" if self.is_known else "does not run"
-        lines += [f"  {kind}: {each}" for each in self.missing]
+        lines += [f"  {kind}: {kernel}" for kernel in self.missing]
         advice = [*self.advice]
         if self.replaceable:
             advice.append(f"an export with target={self.target!r} replaces {', '.join(self.replaceable)} in most cases")
-        return "\n".join([*lines, *(f"  {each}" for each in advice), f"  {self.limits}"])
+        return "\n".join([*lines, *(f"  {hint}" for hint in advice), f"  {self.limits}"])
 
 
 def support(model: ir.Model, target: Target) -> Support:
@@ -149,7 +149,7 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     dtypes = _dtypes(node, opset)
     first = next(iter(dtypes.values()), None)
     dtype = None if first is None else first.name.lower()
-    lack = next((each for each in target.lacks if each.covers(node.op_type, opset, dtype)), None)
+    lack = next((row for row in target.lacks if row.covers(node.op_type, opset, dtype)), None)
     if lack is not None:
         has_other_opsets = lack.first > opsets.OLDEST_OPSET or lack.last is not None
         return lack.reason or "no kernel" + f" at opset {opset}" * has_other_opsets
@@ -158,13 +158,13 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     version = since_version(node.op_type, opset)
     if table is None or node.op_type == "Constant" or version is None:
         return ""
-    found = table.kernels(node.op_type, version)
-    if any(_admits(kernel, dtypes) for kernel in found):
+    kernels = table.kernels(node.op_type, version)
+    if any(_admits(kernel, dtypes) for kernel in kernels):
         return ""
     if target.expands_functions and _has_body(node.op_type, opset):
         return ""
     others = table.rows.get(node.op_type, ())
-    if not found:
+    if not kernels:
         return "no kernel" + f" at opset {opset}" * bool(others)
     where = f" at opset {opset}" * any(_admits(kernel, dtypes) for kernel in others)
     return f"no kernel{where} for {', '.join(sorted({each.name.lower() for each in dtypes.values()}))}"
@@ -175,16 +175,16 @@ def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:
     schema = operator_schema(node.op_type, opset)
     if schema is None:
         return {}
-    found: dict[str, ir.DataType] = {}
+    dtypes: dict[str, ir.DataType] = {}
     for formal, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
         for index, value in enumerate(values):
             parameter = _parameter(formal, index)
             if value is None or value.dtype not in _TABLED or parameter is None:
                 continue
             if parameter.homogeneous or not parameter.variadic:
-                found.setdefault(parameter.type, value.dtype)
-                found.setdefault(parameter.name, value.dtype)
-    return found
+                dtypes.setdefault(parameter.type, value.dtype)
+                dtypes.setdefault(parameter.name, value.dtype)
+    return dtypes
 
 
 def _parameter(formal: tuple[Parameter, ...], index: int) -> Parameter | None:
@@ -211,34 +211,36 @@ def _advice(nodes: list[ir.Node], missing: tuple[MissingKernel, ...], opset: int
     if not missing:
         return
     names = {node.op_type for node in nodes if not node.domain}
-    without = {each: _lacking(names, each, target) for each in range(opsets.OLDEST_OPSET, opsets.MAXIMUM_OPSET + 1)}
+    without = {
+        version: _lacking(names, version, target) for version in range(opsets.OLDEST_OPSET, opsets.MAXIMUM_OPSET + 1)
+    }
     fewest = min(without.values(), key=len)
     if len(fewest) < len(without.get(opset, names)):
-        best = [each for each, lacking in without.items() if len(lacking) == len(fewest)]
-        near = min(best, key=lambda each: (abs(each - opset), each))
+        best = [version for version, lacking in without.items() if len(lacking) == len(fewest)]
+        near = min(best, key=lambda version: (abs(version - opset), version))
         helped = ", ".join(sorted(without.get(opset, names) - fewest))
         yield f"opset_version={near} has kernels for {helped}"
 
 
 def _replaceable(missing: tuple[MissingKernel, ...], target: Target) -> tuple[str, ...]:
     """Returns the missing operators for which the target has a legalization that a default export does not run."""
-    own = [each for each in target.legalizations if isinstance(each, Rewrite) and each not in LEGALIZATIONS]
-    replaced = {op_type for each in own for _, op_type in each.roots()}
-    return tuple(sorted(replaced & {each.operator for each in missing}))
+    own = [row for row in target.legalizations if isinstance(row, Rewrite) and row not in LEGALIZATIONS]
+    replaced = {op_type for row in own for _, op_type in row.roots()}
+    return tuple(sorted(replaced & {kernel.operator for kernel in missing}))
 
 
 def _lacking(names: set[str], opset: int, target: Target) -> set[str]:
     """Returns the operators without any kernel in an opset; one that the opset does not have counts as lacking."""
     table = target.kernels
-    found = set()
+    lacking = set()
     for name in names:
         version = since_version(name, opset)
         is_listed = table is None or name == "Constant" or (version is not None and table.kernels(name, version))
         if not is_listed and target.expands_functions and version is not None:
             is_listed = _has_body(name, opset)
-        if version is None or not is_listed or any(each.covers(name, opset, each.dtype) for each in target.lacks):
-            found.add(name)
-    return found
+        if version is None or not is_listed or any(lack.covers(name, opset, lack.dtype) for lack in target.lacks):
+            lacking.add(name)
+    return lacking
 
 
 def _limits(target: Target) -> str:

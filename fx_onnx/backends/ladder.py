@@ -133,7 +133,7 @@ def keeps_meaning(op_type: str, opset: int) -> bool:
     element types, have an attribute more, and not require one that the older one requires. A test compares what both
     versions compute.
     """
-    older, newer = (onnx.defs.get_schema(op_type, each) for each in (opset, opset + 1))
+    older, newer = (onnx.defs.get_schema(op_type, version) for version in (opset, opset + 1))
     if (op_type, opset) in _OTHER_MEANING or _parameters(older) != _parameters(newer):
         return False
     return all(
@@ -145,7 +145,9 @@ def keeps_meaning(op_type: str, opset: int) -> bool:
 
 
 def _parameters(schema: onnx.defs.OpSchema) -> list[tuple[str, object, bool]]:
-    return [(each.name, each.option, each.is_homogeneous) for each in (*schema.inputs, *schema.outputs)]
+    return [
+        (parameter.name, parameter.option, parameter.is_homogeneous) for parameter in (*schema.inputs, *schema.outputs)
+    ]
 
 
 def _origin(node: ir.Node) -> str:
@@ -169,14 +171,14 @@ def _inputs_to_attributes(node: ir.Node, moved: Sequence[tuple[int, str]], schem
     Raises:
         DeclinedError: an input is computed at run time.
     """
-    for place, name in moved:
-        value = node.inputs[place] if place < len(node.inputs) else None
+    for index, name in moved:
+        value = node.inputs[index] if index < len(node.inputs) else None
         if value is None:
             continue
         if (array := constant_array(value)) is None:
             raise DeclinedError(f"its {name} {'are' if name.endswith('s') else 'is'} computed at run time")
-        found, kind = array.reshape(-1).tolist(), schema.attributes[name]
-        node.attributes[name] = ir.Attr(name, kind, found if kind.name.endswith("S") else found[0])
+        values, kind = array.reshape(-1).tolist(), schema.attributes[name]
+        node.attributes[name] = ir.Attr(name, kind, values if kind.name.endswith("S") else values[0])
     node.resize_inputs(moved[0][0])
 
 
@@ -192,9 +194,9 @@ def _violation(node: ir.Node, opset: int) -> str | None:
     for values, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
         if len(values) > len(formal) and not (formal and formal[-1].variadic):
             return f"it has {len(values)} {'inputs' if formal is schema.inputs else 'outputs'}"
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             kind = None if value is None else value.type
-            allowed = schema.types.get(formal[min(place, len(formal) - 1)].type)
+            allowed = schema.types.get(formal[min(index, len(formal) - 1)].type)
             if allowed is None or kind is None:
                 continue
             if isinstance(kind, ir.TensorType) and kind.dtype not in allowed:
@@ -234,9 +236,9 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         for function in model.functions.values():
             function.opset_imports[""] = version
     without_shape = set[ir.Value]()
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
-        if not place or step.opset < 11:
+        if not index or step.opset < 11:
             model = _with_shapes(model, without_shape)
         step(model)
     steps[-1].check(model)

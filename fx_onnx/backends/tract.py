@@ -24,8 +24,8 @@ def _dynamic(node: ir.Node) -> str:
     return next(
         (
             f"{what} computed, and tract needs constants"
-            for place, what in _CONSTANTS.get(node.op_type, {}).items()
-            if place < len(node.inputs) and (value := node.inputs[place]) and initializer_tensor(value) is None
+            for index, what in _CONSTANTS.get(node.op_type, {}).items()
+            if index < len(node.inputs) and (value := node.inputs[index]) and initializer_tensor(value) is None
         ),
         "",
     )

@@ -57,8 +57,8 @@ def fallback(mode: OperatorExportTypes) -> Fallback:
 
 
 def _returns_tensors(target: OpOverload) -> bool:
-    types = [str(each.type) for each in target._schema.returns]
-    return bool(types) and all(each in ("Tensor", "List[Tensor]") for each in types)
+    types = [str(result.type) for result in target._schema.returns]
+    return bool(types) and all(kind in ("Tensor", "List[Tensor]") for kind in types)
 
 
 def _name(target: OpOverload) -> str:
@@ -73,7 +73,7 @@ def _node_of(target: OpOverload, domain: str, op_type: str, **fixed: str) -> Cal
     """Returns a translation that emits one node of the domain."""
 
     def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip((each.name for each in target._schema.arguments), args, strict=False)) | kwargs
+        given = dict(zip((parameter.name for parameter in target._schema.arguments), args, strict=False)) | kwargs
         inputs: list[Any] = []
         attributes: dict[str, Any] = dict(fixed)
         for argument in target._schema.arguments:
@@ -98,8 +98,8 @@ def _node_of(target: OpOverload, domain: str, op_type: str, **fixed: str) -> Cal
 
 def _has_symbolic_number(value: Any) -> bool:
     """Returns whether a value is a symbolic number, or a list that contains one."""
-    each = value if isinstance(value, (list, tuple)) else [value]
-    return any(isinstance(symbolic_sizes.static(item), symbolic_sizes.SymbolicNumber) for item in each)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return any(isinstance(symbolic_sizes.static(item), symbolic_sizes.SymbolicNumber) for item in items)
 
 
 def _attribute(name: str, value: Any, kind: str) -> Any:

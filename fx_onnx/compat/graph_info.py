@@ -91,7 +91,7 @@ def _part(program: _Program, groups: Sequence[Sequence[Node]]) -> tuple[GraphMod
     """
     nodes = [node for group in groups for node in group]
     inside = set(nodes)
-    outside = [node for node in dict.fromkeys(n for each in nodes for n in each.all_input_nodes) if node not in inside]
+    outside = [node for node in dict.fromkeys(n for user in nodes for n in user.all_input_nodes) if node not in inside]
     graph, attributes = Graph(), dict(program.attributes)
     env: dict[Node, Any] = {node: program.values[node] for node in outside}  # numbers stay as they are
     inputs = [node for node in outside if node.op != "get_attr" and node not in program.weights]
@@ -248,9 +248,9 @@ class GraphInfo:
         data.mkdir(parents=True, exist_ok=True)
         self.export().save(folder / "model.onnx")
         for kind, tensors in (("input", self.input_args), ("output", self.pt_outs)):
-            for place, tensor in enumerate(tensors):
-                proto = ir.serde.serialize_tensor(TorchTensor(tensor.detach().contiguous(), name=f"{kind}_{place}"))
-                (data / f"{kind}_{place}.pb").write_bytes(proto.SerializeToString())
+            for index, tensor in enumerate(tensors):
+                proto = ir.serde.serialize_tensor(TorchTensor(tensor.detach().contiguous(), name=f"{kind}_{index}"))
+                (data / f"{kind}_{index}.pb").write_bytes(proto.SerializeToString())
         return str(folder)
 
 
@@ -292,8 +292,8 @@ def find_mismatch(
         settings = ExportOptions(opset=opset, registered_symbolics=registered(opset))
         job = pipeline.run_until("functionalize", request, settings, ExportLog())
         program = _Program.of(job.aten, request.args, request.kwargs, opset_version)
-    found = GraphInfo._of(program, _groups(job.aten.graph), "")
-    found.find_mismatch(options)
+    info = GraphInfo._of(program, _groups(job.aten.graph), "")
+    info.find_mismatch(options)
     if verbose:
-        found.pretty_print_tree()
-    return found
+        info.pretty_print_tree()
+    return info

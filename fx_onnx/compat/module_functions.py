@@ -76,7 +76,7 @@ class ModulesToFunctions(Pass):
         deepest = max((len(_scopes(node)) for node in model.graph), default=0)
         for depth in reversed(range(deepest)):
             order = list(model.graph)
-            places = {node: place for place, node in enumerate(order)}
+            places = {node: index for index, node in enumerate(order)}
             calls = self._calls(order, depth)
             varying = _varying(_Call(scope, nodes) for scope, nodes in calls.items())
             for scope, nodes in calls.items():
@@ -95,15 +95,15 @@ class ModulesToFunctions(Pass):
 
     def _calls(self, nodes: Iterable[ir.Node], depth: int) -> dict[_Scope, list[ir.Node]]:
         """Returns the nodes of each call at this depth of nesting, in order."""
-        found: dict[_Scope, list[ir.Node]] = {}
+        calls: dict[_Scope, list[ir.Node]] = {}
         for node in nodes:
             scopes = _scopes(node)
             if len(scopes) <= depth:
                 continue
             path, cls = scopes[depth]
             if path and (self._classes is None or cls in self._classes):
-                found.setdefault(scopes[: depth + 1], []).append(node)
-        return found
+                calls.setdefault(scopes[: depth + 1], []).append(node)
+        return calls
 
 
 # The place of a value that may differ among the calls of one function: the number of a node and the name of its
@@ -161,21 +161,21 @@ class _Call:
 
     def _name(self, slot: _Slot, attr: ir.Attr) -> str:
         """Returns torch.onnx's name of an inferred attribute: ``inferred::LayerNormalization_epsilon``."""
-        place, of_node = slot
+        index, of_node = slot
         if attr.name.startswith(_INFERRED):  # of a call inside the function
             return attr.name
-        return f"{_INFERRED}{self.nodes[place].op_type if of_node else 'Constant'}_{attr.name}"
+        return f"{_INFERRED}{self.nodes[index].op_type if of_node else 'Constant'}_{attr.name}"
 
     def candidates(self) -> dict[_Slot, ir.Attr]:
         """Returns the attributes and the numbers that may become attributes of the function."""
-        found = {
-            (place, name): attr
-            for place, node in enumerate(self.nodes)
+        attributes = {
+            (index, name): attr
+            for index, node in enumerate(self.nodes)
             for name, attr in node.attributes.items()
             if attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) and not attr.is_ref()
         }
-        numbers = {(place, ""): _tensor(value) for place, value in enumerate(self.constants)}
-        return found | {slot: ir.AttrTensor("value", x) for slot, x in numbers.items() if len(x.shape) == 0}
+        numbers = {(index, ""): _tensor(value) for index, value in enumerate(self.constants)}
+        return attributes | {slot: ir.AttrTensor("value", x) for slot, x in numbers.items() if len(x.shape) == 0}
 
     def _read_by_others(self, value: ir.Value) -> bool:
         return any(use.node not in self.inner for use in value.uses())
@@ -204,13 +204,13 @@ class _Call:
         """
         slots = self.slots if slots is None else slots
         tokens: dict[ir.Value | None, Hashable] = {None: None}
-        tokens |= {value: ("input", place, value.dtype) for place, value in enumerate(self.inputs)}
-        for place, value in enumerate(self.constants):
+        tokens |= {value: ("input", index, value.dtype) for index, value in enumerate(self.inputs)}
+        for index, value in enumerate(self.constants):
             tensor = _tensor(value)
-            tokens[value] = ("number", place, tensor.dtype) if (place, "") in slots else constant_key(tensor)
+            tokens[value] = ("number", index, tensor.dtype) if (index, "") in slots else constant_key(tensor)
         nodes = tuple(
-            _node_key(node, tokens, {name for number, name in slots if number == place and name})
-            for place, node in enumerate(self.nodes)
+            _node_key(node, tokens, {name for number, name in slots if number == index and name})
+            for index, node in enumerate(self.nodes)
         )
         attributes = tuple((name, attr.type) for name, attr in self.attributes.items())
         return self.scope[-1][1], nodes, tuple(tokens[value] for value in self.outputs), attributes
@@ -224,9 +224,9 @@ def _varying(calls: Iterable[_Call]) -> dict[_Scope, set[_Slot]]:
     """Returns, for each call, the slots whose values differ among the calls with the same structure."""
     groups: dict[Hashable, list[tuple[_Scope, dict[_Slot, Hashable]]]] = {}
     for call in calls:
-        found = call.candidates()
-        keys = {slot: _attribute_key(attr, {}) for slot, attr in found.items()}
-        groups.setdefault(call.structure(found), []).append((call.scope, keys))
+        candidates = call.candidates()
+        keys = {slot: _attribute_key(attr, {}) for slot, attr in candidates.items()}
+        groups.setdefault(call.structure(candidates), []).append((call.scope, keys))
     varying: dict[_Scope, set[_Slot]] = {}
     for group in groups.values():
         first = group[0][1]
@@ -321,9 +321,9 @@ def _replace(call: _Call, model: ir.Model, made: dict[Hashable, ir.Function]) ->
         for use in list(old.uses()):
             if use.node not in call.inner:
                 use.node.replace_input_with(use.idx, new)
-        for place, output in enumerate(graph.outputs):
+        for index, output in enumerate(graph.outputs):
             if output is old:
-                graph.outputs[place] = new
+                graph.outputs[index] = new
     last = call.nodes[-1]
     function = made.get(structure)
     domain, name = (function.domain, function.name) if function else _name(call.scope[-1][1], model)
@@ -382,13 +382,13 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
         ir.Node("", "Constant", (), [ir.AttrTensor("value", _tensor(value))], outputs=[inside[value]])
         for value in call.constants
     ]
-    for (place, name_of_attribute), own in call.slots.items():
-        node, key = (nodes[place], name_of_attribute) if name_of_attribute else (constants[place], "value")
+    for (index, name_of_attribute), own in call.slots.items():
+        node, key = (nodes[index], name_of_attribute) if name_of_attribute else (constants[index], "value")
         node.attributes[key] = ir.RefAttr(key, own, node.attributes[key].type)
     for inner in call.inner:
-        for place, argument in enumerate(inner.inputs):
+        for index, argument in enumerate(inner.inputs):
             if argument in inside:
-                inner.replace_input_with(place, inside[argument])
+                inner.replace_input_with(index, inside[argument])
         for key in (metadata.NAMESPACE, metadata.NAME_SCOPES):  # they name one call, but the function may serve several
             inner.metadata_props.pop(key, None)
     for node in nodes:

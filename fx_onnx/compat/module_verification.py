@@ -157,8 +157,8 @@ def verify(
 
 
 def _returns_none(program: ONNXProgram) -> bool:
-    found = [spec.arg for spec in result_specs(cast("ExportedProgram", program.exported_program))]
-    return any(isinstance(each, ConstantArgument) and each.value is None for each in found)
+    results = [spec.arg for spec in result_specs(cast("ExportedProgram", program.exported_program))]
+    return any(isinstance(result, ConstantArgument) and result.value is None for result in results)
 
 
 def _log_without_effect(
@@ -210,13 +210,13 @@ def check_outputs(
     provider, run = (None, program.call_reference) if uses_reference else (options.backend.value, None)
     sides = Sides(program, module, tolerance, provider, run)
     sample = sides.sample(args, kwargs)
-    if (wrong := next((each for each in sample.outputs if not each.ok), None)) is not None:
+    if (wrong := next((output for output in sample.outputs if not output.ok), None)) is not None:
         cause = Diagnosis(sides, program._origins).run(sample)[1] if finds_cause else None
         text = f"The output {wrong.name!r} differs: {wrong.problem}."
         raise AssertionError(f"{text}\n{cause}" if cause is not None else text)
-    for each in (each for each in sample.outputs if each.outliers):
-        part = each.outliers / math.prod(each.shape)
-        warnings.warn(f"{part:.2%} of the output {each.name!r} differ, which is allowed.", OnnxExporterWarning, 2)
+    for output in (output for output in sample.outputs if output.outliers):
+        part = output.outliers / math.prod(output.shape)
+        warnings.warn(f"{part:.2%} of the output {output.name!r} differ, which is allowed.", OnnxExporterWarning, 2)
 
 
 # ---------------------------------------------------------------- the differences of values
@@ -273,8 +273,8 @@ class VerificationInfo:
             "name": self.name,
             "max_abs_diff": self.max_abs_diff,
             "max_rel_diff": self.max_rel_diff,
-            "abs_diff_hist": [each.tolist() for each in self.abs_diff_hist],
-            "rel_diff_hist": [each.tolist() for each in self.rel_diff_hist],
+            "abs_diff_hist": [tensor.tolist() for tensor in self.abs_diff_hist],
+            "rel_diff_hist": [tensor.tolist() for tensor in self.rel_diff_hist],
             "expected_dtype": str(self.expected_dtype),
             "actual_dtype": str(self.actual_dtype),
         }
@@ -335,7 +335,7 @@ def _value_pairs(
     results = [value for node in program.model.graph for value in node.outputs if value.name]
     by_fx_name = {value.metadata_props.get(ORIGINAL_NODE_NAME, value.name): str(value.name) for value in results}
     names = {fx_name: name for fx_name, name in by_fx_name.items() if fx_name in computed}
-    found = dict(zip(names, program.compute_values(list(names.values()), args, kwargs), strict=True))
+    values = dict(zip(names, program.compute_values(list(names.values()), args, kwargs), strict=True))
     for node, value in executed(exported.graph_module, lifted_arguments(exported, args, kwargs)):
-        if node.name in found and isinstance(value, (torch.Tensor, int, float, bool)):
-            yield names[node.name], value, found[node.name]
+        if node.name in values and isinstance(value, (torch.Tensor, int, float, bool)):
+            yield names[node.name], value, values[node.name]

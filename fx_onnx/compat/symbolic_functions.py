@@ -112,16 +112,16 @@ class SymbolicFunction:
 
     def _keywords(self, call: Call) -> dict[str, Any]:
         """Returns the keyword arguments for which the function has parameters."""
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         if self.is_python_op and isinstance(self.target, type):
-            found = {"name": self.target.__name__, "module": self.target.__module__, "inplace": 0}
+            keywords = {"name": self.target.__name__, "module": self.target.__module__, "inplace": 0}
         elif isinstance(self.target, OpOverload) and _returns_one_list(self.target):
-            found = {"_outputs": len(call.results)}
+            keywords = {"_outputs": len(call.results)}
         parameters = inspect.signature(self.function).parameters.values()
-        if found and any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-            return found
-        names = {each.name for each in parameters if each.kind not in _VARIADIC}
-        return {name: value for name, value in found.items() if name in names}
+        if keywords and any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            return keywords
+        names = {parameter.name for parameter in parameters if parameter.kind not in _VARIADIC}
+        return {name: value for name, value in keywords.items() if name in names}
 
 
 def _returns_one_list(operator: OpOverload) -> bool:

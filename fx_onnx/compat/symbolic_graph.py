@@ -102,9 +102,9 @@ class GraphContext:
             raise TypeError(f"g.onnxscript_op needs a function made by onnxscript.script, not {onnx_fn!r}")
         inputs = [self._input(argument) for argument in raw_args]
         results = call_script(onnx_fn, self._op, *inputs, **_attributes(kwargs))
-        found = 1 if isinstance(results, ir.Value) else len(results)
-        if found != outputs:
-            raise TypeError(f"{onnx_fn.name} has {found} outputs, not {outputs}")
+        count = 1 if isinstance(results, ir.Value) else len(results)
+        if count != outputs:
+            raise TypeError(f"{onnx_fn.name} has {count} outputs, not {outputs}")
         return self._results(results, outputs)
 
     def _results(self, results: Any, outputs: int) -> Any:
@@ -203,8 +203,8 @@ class SymbolicValue:
         """Returns the tensor of a constant; None if the value depends on inputs, or is a weight that is not read."""
         producer = self.value.producer()
         if producer is not None:
-            found = producer.attributes.get("value") if producer.op_type == "Constant" else None
-            tensor = None if found is None else found.as_tensor()
+            value = producer.attributes.get("value") if producer.op_type == "Constant" else None
+            tensor = None if value is None else value.as_tensor()
         else:
             is_weight = self.value.metadata_props.get(metadata.INPUT_KIND) in _WEIGHTS
             tensor = self.value.const_value if self.reads_weights or not is_weight else None
@@ -323,7 +323,7 @@ class SymbolicNode:
     def _attribute_values(self) -> dict[str, Any]:
         if self._constant is not None:
             return {"value": self._constant}
-        return {} if self._node is None else {name: each.value for name, each in self._node.attributes.items()}
+        return {} if self._node is None else {name: attr.value for name, attr in self._node.attributes.items()}
 
     def kindOf(self, name: str) -> str:
         """Returns the accessor of an attribute, such as ``fs`` for a list of numbers."""

@@ -71,13 +71,13 @@ __all__ = [
 
 Symbolic = TypeVar("Symbolic", bound=Callable[..., Any])
 
-scalar_type_to_pytorch_type = [each.dtype() for each in JitScalarType if each is not JitScalarType.UNDEFINED]
+scalar_type_to_pytorch_type = [kind.dtype() for kind in JitScalarType if kind is not JitScalarType.UNDEFINED]
 """The dtype of each of TorchScript's numbers of dtypes."""
-scalar_type_to_onnx = [each.onnx_type() for each in JitScalarType if each is not JitScalarType.UNDEFINED]
+scalar_type_to_onnx = [kind.onnx_type() for kind in JitScalarType if kind is not JitScalarType.UNDEFINED]
 """The ONNX element type of each of TorchScript's numbers of dtypes."""
-cast_pytorch_to_onnx = {each.scalar_name(): each.onnx_type() for each in JitScalarType}
+cast_pytorch_to_onnx = {kind.scalar_name(): kind.onnx_type() for kind in JitScalarType}
 """The ONNX element type of each of TorchScript's names of dtypes, such as ``Long``."""
-pytorch_name_to_type = {each.scalar_name(): each for each in JitScalarType}
+pytorch_name_to_type = {kind.scalar_name(): kind for kind in JitScalarType}
 """The scalar type of each of TorchScript's names of dtypes."""
 
 
@@ -102,7 +102,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Symbolic], Symbolic]:
 
     def decorate(function: Symbolic) -> Symbolic:
         names = list(inspect.signature(function).parameters)[1:]
-        names += [f"argument {place}" for place in range(len(names), len(arg_descriptors))]
+        names += [f"argument {index}" for index in range(len(names), len(arg_descriptors))]
 
         @functools.wraps(function)
         def parsed(g: Any, *args: Any, **kwargs: Any) -> Any:
@@ -259,8 +259,8 @@ def _is_scalar_list(x: Any) -> bool:
 
 def _is_fp(value: Any) -> bool:
     """Returns whether the elements of a value are real floating-point numbers."""
-    found = _try_get_scalar_type(value)
-    return found is not None and found.dtype().is_floating_point
+    kind = _try_get_scalar_type(value)
+    return kind is not None and kind.dtype().is_floating_point
 
 
 def _is_bool(value: Any) -> bool:
@@ -270,8 +270,8 @@ def _is_bool(value: Any) -> bool:
 
 def is_complex_value(x: Any) -> bool:
     """Returns whether the elements of a value are complex numbers."""
-    found = _try_get_scalar_type(x)
-    return found is not None and found.dtype().is_complex
+    kind = _try_get_scalar_type(x)
+    return kind is not None and kind.dtype().is_complex
 
 
 def _get_tensor_rank(x: SymbolicValue) -> int | None:
@@ -294,15 +294,15 @@ def _get_tensor_dim_size(x: SymbolicValue, dim: int) -> int | None:
 def _try_get_scalar_type(*args: Any) -> JitScalarType | None:
     """Returns the scalar type of the first argument that has one."""
     for argument in args:
-        found = JitScalarType.from_value(argument, JitScalarType.UNDEFINED)
-        if found is not JitScalarType.UNDEFINED:
-            return found
+        kind = JitScalarType.from_value(argument, JitScalarType.UNDEFINED)
+        if kind is not JitScalarType.UNDEFINED:
+            return kind
     return None
 
 
 def _type_promote_from_values(*args: Any) -> JitScalarType:
     """Returns the scalar type to which torch promotes the dtypes of the arguments; UNDEFINED if none is known."""
-    types = [found.dtype() for argument in args if (found := _try_get_scalar_type(argument)) is not None]
+    types = [kind.dtype() for argument in args if (kind := _try_get_scalar_type(argument)) is not None]
     if not types:
         return JitScalarType.UNDEFINED
     return JitScalarType.from_dtype(functools.reduce(torch.promote_types, types))

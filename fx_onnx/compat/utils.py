@@ -80,10 +80,10 @@ def select_model_mode_for_export(model: torch.nn.Module, mode: TrainingMode) -> 
     Raises:
         ArgumentError: ``mode`` is not a TrainingMode.
     """
-    found = check_mode("mode", mode, TrainingMode)
-    if found is None:
+    chosen = check_mode("mode", mode, TrainingMode)
+    if chosen is None:
         raise ArgumentError("mode must be a TrainingMode, not None.")
-    with in_mode(model if isinstance(model, torch.nn.Module) else torch.nn.Identity(), found):
+    with in_mode(model if isinstance(model, torch.nn.Module) else torch.nn.Identity(), chosen):
         yield
 
 

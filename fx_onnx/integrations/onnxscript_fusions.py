@@ -71,9 +71,9 @@ def transpose_cached_keys(f: NodeBuilder, node: ir.Node, states: Value) -> Resul
     producer, graph = states.producer(), node.graph
     if producer is None or graph is None or producer.graph is not graph:
         return None
-    for each in [use.node for use in states.uses()]:
-        if permutation_of(each) == [0, 2, 1, 3] and each.outputs[0].is_graph_output():
-            graph.remove(each)  # it may stand behind the node that reads it now
-            graph.insert_after(producer, each)
-            return f.Transpose(each.outputs[0], perm=[0, 1, 3, 2])
+    for reader in [use.node for use in states.uses()]:
+        if permutation_of(reader) == [0, 2, 1, 3] and reader.outputs[0].is_graph_output():
+            graph.remove(reader)  # it may stand behind the node that reads it now
+            graph.insert_after(producer, reader)
+            return f.Transpose(reader.outputs[0], perm=[0, 1, 3, 2])
     return None

@@ -47,7 +47,7 @@ def replacing_torch_onnx() -> Iterator[Counter[str]]:
         yield calls
     finally:
         with _LOCK:
-            _ACTIVE[:] = [each for each in _ACTIVE if each is not calls]
+            _ACTIVE[:] = [counter for counter in _ACTIVE if counter is not calls]
             if not _ACTIVE:
                 _REPLACED.close()
 

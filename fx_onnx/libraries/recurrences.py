@@ -40,7 +40,7 @@ def linear_attention(
     decay = decay if by_channel else op.unsqueeze(decay, 3)
     query = query if scale == 1 else op.with_sizes(op.Mul(query, scale), op.sizes(query))
     given = [query, key, value, decay, *(() if beta is None else (op.unsqueeze(beta, 3),))]
-    chunks = [_chunks(op, each, count, size, groups) for each in given]
+    chunks = [_chunks(op, tensor, count, size, groups) for tensor in given]
     levels = op.Slice(op.constant(_levels(largest)), [0, 0], op.shape([size, size]), [0, 1])
     state_sizes = op.sizes(state)
     first = op.reshape(state, [batch, groups, heads // groups, *state_sizes[2:]])
@@ -156,7 +156,8 @@ def _one_node(
 ) -> Sequence[Value]:  # fmt: skip
     """Emits LinearAttention of a domain."""
     packed = [
-        op.reshape(each, [*op.sizes(each)[:2], math.prod(op.sizes(each)[2:])]) for each in (query, key, value, decay)
+        op.reshape(tensor, [*op.sizes(tensor)[:2], math.prod(op.sizes(tensor)[2:])])
+        for tensor in (query, key, value, decay)
     ]
     results, last = as_tuple(
         op.emit(
@@ -165,8 +166,8 @@ def _one_node(
             kv_num_heads=op.sizes(value)[2],
         )
     )  # fmt: skip
-    for each in (results, last):
-        each.type = ir.TensorType(DataType.FLOAT)
+    for result in (results, last):
+        result.type = ir.TensorType(DataType.FLOAT)
     return op.reshape(op.with_sizes(results, op.sizes(packed[2])), op.sizes(value)), last
 
 
@@ -265,7 +266,7 @@ def _scan(
 
     ``step(inner, *states, *slices)`` emits the body and returns the new states, then the result of the slices.
     """
-    inputs = [op.graph_input("scanned", each.dtype or DataType.FLOAT) for each in (*states, *tokens)]
+    inputs = [op.graph_input("scanned", value.dtype or DataType.FLOAT) for value in (*states, *tokens)]
     inner = op.nested(inputs)
     body = inner.finish(step(inner, *inputs))
     return as_tuple(

@@ -32,9 +32,9 @@ def _delta_rule(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Replaces the gated delta rule for one token, with a decay for each head, or for each channel (Kimi)."""
     dtype = query.dtype
-    query, key, value, g, beta = (each.float() for each in (query, key, value, g, beta))
+    query, key, value, g, beta = (tensor.float() for tensor in (query, key, value, g, beta))
     if use_qk_l2norm_in_kernel:
-        query, key = (each * torch.rsqrt((each * each).sum(-1, keepdim=True) + 1e-6) for each in (query, key))
+        query, key = (tensor * torch.rsqrt((tensor * tensor).sum(-1, keepdim=True) + 1e-6) for tensor in (query, key))
     size = value.shape[0], value.shape[2], key.shape[3], value.shape[3]
     state = value.new_zeros(size) if initial_state is None else initial_state.float()
     results, state = _operators.linear_attention(query, key, value, g, beta, state, key.shape[-1] ** -0.5)
@@ -60,7 +60,7 @@ def _mamba2_chunk_scan(
     if tuple(dt_limit) != (0.0, math.inf):  # the form for one token has no limit
         many = torch.sym_min(hidden_states.shape[1], 2) - 1
         dt = dt + (torch.clamp(dt, *dt_limit) - dt) * many
-    hidden_states, dt, B, C = (each.float() for each in (hidden_states, dt, B, C))
+    hidden_states, dt, B, C = (tensor.float() for tensor in (hidden_states, dt, B, C))
     size = (*hidden_states.shape[:1], *hidden_states.shape[2:], B.shape[-1])
     state = hidden_states.new_zeros(size) if initial_states is None else initial_states.float()
     value, decay = hidden_states * dt.unsqueeze(-1), A.float() * dt
@@ -129,7 +129,7 @@ def _scan_from(
     """Computes a selective scan from a state."""
     dt = dt if bias is None else dt + bias.to(dt.dtype).unsqueeze(-1)
     dt = softplus(dt) if applies_softplus else dt
-    results, state = _operators.selective_scan(*(each.float() for each in (hidden_states, dt, A, B, C, state)))
+    results, state = _operators.selective_scan(*(tensor.float() for tensor in (hidden_states, dt, A, B, C, state)))
     results = results.to(hidden_states.dtype)
     if D is not None:
         results = results + hidden_states * D.unsqueeze(-1)
@@ -144,7 +144,7 @@ def _selective_update(
 ) -> Tensor:  # fmt: skip
     """Replaces ``mamba_selective_state_update``, which takes one token and writes the state."""
     token = hidden_states.unsqueeze(-1), dt.unsqueeze(-1)
-    B, C = (each.unsqueeze(1).transpose(1, 2) for each in (B, C))
+    B, C = (tensor.unsqueeze(1).transpose(1, 2) for tensor in (B, C))
     z = None if z is None else z.unsqueeze(-1)
     results, new = _scan_from(state, *token, A, B, C, D, z, dt_bias, dt_softplus, True)
     state.copy_(new)
@@ -285,9 +285,9 @@ PATCHES = (
 def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
     """Yields the replacements in the files of transformers that define the classes of a model's modules."""
     for name in sorted({type(module).__module__ for module in modules}):
-        found = vars(sys.modules[name]) if name.startswith("transformers.") else {}
-        for function in KEPT.keys() & found.keys():
-            if not hasattr(found[function], KEPT_MARK):
+        functions = vars(sys.modules[name]) if name.startswith("transformers.") else {}
+        for function in KEPT.keys() & functions.keys():
+            if not hasattr(functions[function], KEPT_MARK):
                 replacement = Around(_with_fallback(KEPT[function]))
                 yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5.20", strict=False)
 

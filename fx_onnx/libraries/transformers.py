@@ -202,8 +202,8 @@ def _repeat_by_durations(encoded_embeddings: Tensor, duration_labels: Tensor, sp
     ends = duration_labels.cumsum(1)
     longest: Any = ends[:, -1].max().item()
     torch._check(longest >= 0)
-    place = torch.arange(longest, device=ends.device)
-    source = (place[None, :, None] >= ends[:, None, :]).sum(-1)  # the number of embeddings that end before each place
+    frame = torch.arange(longest, device=ends.device)
+    source = (frame[None, :, None] >= ends[:, None, :]).sum(-1)  # the number of embeddings that end before each frame
     inside = source < ends.shape[1]
     index = torch.where(inside, source, 0)[..., None].expand(-1, -1, encoded_embeddings.shape[2])
     return torch.where(inside[..., None], encoded_embeddings.gather(1, index).float(), 0.0)
@@ -215,9 +215,9 @@ def _encode_relative_positions(self: Any, feature_representation: Tensor) -> tup
     Returns the scaled features (batch, time, size), and the encodings of the positions time - 1 to 1 - time.
     """
     time = feature_representation.size(1)
-    place = time - 1 - torch.arange(2 * time - 1, device=feature_representation.device).float()
-    exponent = torch.arange(0, self.embed_dim, 2, device=place.device).float() * -(math.log(10000.0) / self.embed_dim)
-    angle = place[:, None] * torch.exp(exponent)
+    shift = time - 1 - torch.arange(2 * time - 1, device=feature_representation.device).float()
+    exponent = torch.arange(0, self.embed_dim, 2, device=shift.device).float() * -(math.log(10000.0) / self.embed_dim)
+    angle = shift[:, None] * torch.exp(exponent)
     encoding = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[None].to(feature_representation.dtype)
     return self.dropout(feature_representation * self.input_scale), self.dropout(encoding)
 
@@ -228,8 +228,8 @@ def _shift_relative_positions(self: Any, pos_tensor: Tensor) -> Tensor:
     Takes the scores of relative positions (batch, heads, time, 2 * time - 1); returns (batch, heads, query, key).
     """
     time = pos_tensor.shape[2]
-    place = torch.arange(time, device=pos_tensor.device)
-    index = place - place[:, None] + time - 1
+    position = torch.arange(time, device=pos_tensor.device)
+    index = position - position[:, None] + time - 1
     return pos_tensor.gather(-1, index.expand(pos_tensor.shape[0], pos_tensor.shape[1], -1, -1))
 
 

@@ -117,7 +117,7 @@ def gather_quantized_rows(
     shape, scales, batch = dims(node.inputs[0]), dims(scale), dims(indices)
     if batch is None or not shape or not scales or f.editor.function is not None:
         return None
-    if any(each is not None and initializer_tensor(each) is None for each in (weight, scale, zero)):
+    if any(operand is not None and initializer_tensor(operand) is None for operand in (weight, scale, zero)):
         return None
     if weight.dtype not in (DataType.INT8, DataType.UINT8) or scale.dtype != DataType.FLOAT:
         return None
@@ -133,10 +133,10 @@ def gather_quantized_rows(
         sizes = (rows, *([blocks] if blocks > 1 else []), size)
         return f.Gather(value if dims(value) == sizes else f.Reshape(value, sizes), indices, axis=0)
 
-    found = f.Cast(gathered(weight, block), to=DataType.FLOAT)
+    floats = f.Cast(gathered(weight, block), to=DataType.FLOAT)
     if zero is not None:
-        found = f.Sub(found, f.Cast(gathered(zero, 1), to=DataType.FLOAT))
-    product = f.Mul(found, gathered(scale, 1))
+        floats = f.Sub(floats, f.Cast(gathered(zero, 1), to=DataType.FLOAT))
+    product = f.Mul(floats, gathered(scale, 1))
     return product if blocks == 1 else f.Reshape(product, [*(0 for _ in batch), shape[1]])  # 0 keeps the size of a dim
 
 
@@ -225,12 +225,12 @@ class _Computation:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Computes the value; a result is freed after its last use."""
         values = dict(enumerate(tensors))
-        last = {place: step for step, (_, places) in enumerate(self.steps) for place in places}
+        last = {index: step for step, (_, places) in enumerate(self.steps) for index in places}
         for step, (function, places) in enumerate(self.steps):
-            values[len(tensors) + step] = function(*(values[place] for place in places))
-            for place in {*places}:
-                if last[place] == step:
-                    del values[place]
+            values[len(tensors) + step] = function(*(values[index] for index in places))
+            for index in {*places}:
+                if last[index] == step:
+                    del values[index]
         return values[len(tensors) + len(self.steps) - 1]
 
 
@@ -244,7 +244,7 @@ def _computation(value: Value | None) -> _Computation | None:
         return None
     leaves = dict.fromkeys(x for node in nodes for x in node.inputs if x is not None and x.producer() is None)
     tensors = [initializer_tensor(leaf) for leaf in leaves]
-    places = {leaf: place for place, leaf in enumerate(leaves)}
+    places = {leaf: index for index, leaf in enumerate(leaves)}
     steps = []
     for node in nodes:
         function = _function(node)
@@ -258,7 +258,7 @@ def _computation(value: Value | None) -> _Computation | None:
 
 def _constant_nodes(value: Value | None) -> list[ir.Node] | None:
     """Returns the nodes that compute a value, in order; None if one reads something else than an initializer."""
-    found: dict[ir.Node, None] = {}
+    nodes: dict[ir.Node, None] = {}
     waiting = [value.producer() if value is not None else None]
     while waiting:
         node = waiting[-1]
@@ -267,13 +267,13 @@ def _constant_nodes(value: Value | None) -> list[ir.Node] | None:
         if any(x is not None and x.producer() is None and initializer_tensor(x) is None for x in node.inputs):
             return None
         before = [x.producer() for x in node.inputs if x is not None and x.producer() is not None]
-        missing = [each for each in before if each not in found]
+        missing = [producer for producer in before if producer not in nodes]
         if missing:
             waiting += missing
         else:
-            found[node] = None
+            nodes[node] = None
             waiting.pop()
-    return list(found)
+    return list(nodes)
 
 
 def _function(node: ir.Node) -> Function | None:
@@ -308,15 +308,15 @@ def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) 
     if (counts != counts[0]).any():
         return "the groups have different sizes"
     shape = len(counts), int(sizes[1])
-    found = _scales(scale, groups, shape)
-    if found is None:
+    scales = _scales(scale, groups, shape)
+    if scales is None:
         return "the scales do not have the groups of the zeros"
     with torch.no_grad(), unset_fake_temporarily():
         zeros = groups.rows(*map(as_torch, groups.rows.sources))
     if zeros.shape != shape or not _fits(zeros, bits[0]):
         return "a zero does not fit into the bits of the weight"
     order = None if (np.diff(groups.members) >= 0).all() else np.argsort(groups.members, kind="stable")
-    return _Unpacked(data, found, groups, order, int(counts[0]), bits[1], (int(sizes[0]), int(sizes[1])))
+    return _Unpacked(data, scales, groups, order, int(counts[0]), bits[1], (int(sizes[0]), int(sizes[1])))
 
 
 def _fits(values: torch.Tensor, bits: int) -> bool:
@@ -332,8 +332,8 @@ def _mask(value: Value | None) -> Any:
         value = node.inputs[0]
     masked = producer_of(value, "BitwiseAnd")
     numbers = [constant_number(x) for x in masked.inputs] if masked is not None else []
-    found = next((number for number in numbers if number is not None), None)
-    return None if narrow and found != 15 else found
+    largest = next((number for number in numbers if number is not None), None)
+    return None if narrow and largest != 15 else largest
 
 
 class _Groups(NamedTuple):
@@ -370,11 +370,11 @@ def _match_groups(value: Value | None) -> _Groups | None:
 def _scales(scale: Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:
     """Returns the scales of the groups, if these are the groups of the scales too. ``sizes`` is their shape."""
     dtype = scale.dtype if scale is not None else None
-    found, whole = _match_groups(scale), initializer_tensor(scale)
+    repeated, whole = _match_groups(scale), initializer_tensor(scale)
     if dtype is None:
         return None
-    if found is not None and np.array_equal(found.members, groups.members):
-        return computed(found.rows, *found.rows.sources, dtype=dtype, shape=sizes)
+    if repeated is not None and np.array_equal(repeated.members, groups.members):
+        return computed(repeated.rows, *repeated.rows.sources, dtype=dtype, shape=sizes)
     if whole is None or not has_data(whole) or dims(scale) != (len(groups.members), sizes[1]):
         return None
     if _row_of_each_group(as_torch(whole), groups.members) is None:  # an earlier pass may have repeated the rows

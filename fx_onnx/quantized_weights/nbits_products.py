@@ -89,7 +89,7 @@ class FuseMatMulNBits(Rewrite):
         first = weights[0]
         attributes = {
             "K": first.rows,
-            "N": sum(each.columns for each in weights),
+            "N": sum(weight.columns for weight in weights),
             "bits": first.bits,
             "block_size": first.block,
             "accuracy_level": self.accuracy_level,
@@ -103,12 +103,12 @@ class FuseMatMulNBits(Rewrite):
         x = first.inputs[0]
         f = NodeBuilder(first, editor, first.outputs[0].dtype, after=x)
         (result,) = f.emit("MatMul", [x, first.inputs[1]], {})
-        parts = f.emit("Split", [result, [each.columns for each in weights]], {"axis": -1}, outputs=len(weights))
+        parts = f.emit("Split", [result, [weight.columns for weight in weights]], {"axis": -1}, outputs=len(weights))
         made = [node for node in (result.producer(), parts[0].producer()) if node is not None]
         absorbed = [*products, *(producer_of(node.inputs[1], "DequantizeLinear") for node in products)]
         for new in made:
-            for each in absorbed:
-                new.metadata_props.update(metadata.merged(new.metadata_props, each.metadata_props if each else {}))
+            for old in absorbed:
+                new.metadata_props.update(metadata.merged(new.metadata_props, old.metadata_props if old else {}))
         for part, node in zip(parts, products, strict=True):
             label = node.outputs[0].name
             editor.replace_with_value(node, part)
@@ -121,14 +121,14 @@ def _products_of_equal_form(node: ir.Node, weight: _Weight) -> dict[ir.Node, _We
     x = node.inputs[0]
     if x is None or x.graph is not node.graph:
         return {node: weight}
-    found = {}
+    products = {}
     for use in x.uses():
         dequantize = single_use_producer(use.node.inputs[-1], "DequantizeLinear")
         if use.node.op_type == "MatMul" and use.idx == 0 and use.node.graph is node.graph and dequantize is not None:
             other = _match_weight(dequantize)
             if other is not None and other.form == weight.form:
-                found[use.node] = other
-    return found
+                products[use.node] = other
+    return products
 
 
 _FLOATS = (DataType.FLOAT, DataType.FLOAT16)
@@ -160,7 +160,7 @@ class _Weight(NamedTuple):
         offset = 2 ** (self.bits - 1) if self.data.dtype in _SIGNED else 0
         shape = (self.columns, blocks, self.block * self.bits // 8)
         weight = functools.partial(_packed_weight, shape, self.bits, offset)
-        found = [
+        tensors = [
             computed(weight, self.data, dtype=DataType.UINT8, shape=shape),
             computed(
                 functools.partial(_by_column, blocks, self.columns),
@@ -172,25 +172,25 @@ class _Weight(NamedTuple):
         if self.zero is not None:
             sizes = (self.columns, -(-blocks * self.bits // 8))
             zeros = functools.partial(_packed_zeros, blocks, self.columns, self.bits, offset)
-            found.append(computed(zeros, self.zero, dtype=DataType.UINT8, shape=sizes))
-        return found
+            tensors.append(computed(zeros, self.zero, dtype=DataType.UINT8, shape=sizes))
+        return tensors
 
 
 def _packed_inputs(weights: Sequence[_Weight], editor: Editor) -> list[ir.Value]:
     """Adds the packed columns of the weights to the graph: the weights, their scales and their zeros."""
     name = f"{weights[0].data.name}{'_joined' if len(weights) > 1 else ''}"
-    found = []
+    inputs = []
     for kind, parts in zip(
-        ("nbits", "scales", "zeros"), zip(*(each.packed() for each in weights), strict=True), strict=False
+        ("nbits", "scales", "zeros"), zip(*(weight.packed() for weight in weights), strict=True), strict=False
     ):
-        sizes = sum(each.shape[0] for each in parts), *parts[0].shape.numpy()[1:]
+        sizes = sum(part.shape[0] for part in parts), *parts[0].shape.numpy()[1:]
         tensor = (
             parts[0]
             if len(parts) == 1
-            else computed(lambda *each: torch.cat(each), *parts, dtype=parts[0].dtype, shape=sizes)
+            else computed(lambda *tensors: torch.cat(tensors), *parts, dtype=parts[0].dtype, shape=sizes)
         )
-        found.append(editor.initializer(tensor, f"{name}_{kind}"))
-    return found
+        inputs.append(editor.initializer(tensor, f"{name}_{kind}"))
+    return inputs
 
 
 def _is_plain(gemm: ir.Node) -> bool:
@@ -202,7 +202,7 @@ def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weigh
     data, scale, *zeros = map(initializer_tensor, dequantize.inputs)
     sizes = dims(dequantize.inputs[0])
     if is_transposed and sizes is not None and len(sizes) == 2:
-        data, scale, *zeros = (None if each is None else _transposed(each) for each in (data, scale, *zeros))
+        data, scale, *zeros = (None if value is None else _transposed(value) for value in (data, scale, *zeros))
         sizes = sizes[::-1]
     if data is None or scale is None or data.dtype not in _BITS or sizes is None or len(sizes) != 2:
         return None
@@ -235,15 +235,15 @@ def _by_column(blocks: int, columns: int, values: torch.Tensor) -> torch.Tensor:
 
 def _packed_weight(shape: tuple[int, int, int], bits: int, offset: int, weight: torch.Tensor) -> torch.Tensor:
     """Packs a weight (rows, columns) along its rows: (columns, blocks, bytes)."""
-    found = weight.t().to(torch.int16).add_(offset).to(torch.uint8).contiguous()
-    return _packed(found, bits).reshape(shape)
+    shifted = weight.t().to(torch.int16).add_(offset).to(torch.uint8).contiguous()
+    return _packed(shifted, bits).reshape(shape)
 
 
 def _packed_zeros(blocks: int, columns: int, bits: int, offset: int, zeros: torch.Tensor) -> torch.Tensor:
-    found = _by_column(blocks, columns, zeros).to(torch.int16).add_(offset).to(torch.uint8)
+    shifted = _by_column(blocks, columns, zeros).to(torch.int16).add_(offset).to(torch.uint8)
     if bits == 4 and blocks % 2:
-        found = torch.nn.functional.pad(found, (0, 1))
-    return _packed(found, bits)
+        shifted = torch.nn.functional.pad(shifted, (0, 1))
+    return _packed(shifted, bits)
 
 
 def _packed(values: torch.Tensor, bits: int) -> torch.Tensor:

@@ -131,20 +131,20 @@ def verdict_of(facts: Facts) -> Verdict:
         return Verdict("failed", f"The export failed{where}.", (facts.message, *details))
     if not facts.stages:
         return Verdict("read", "The model was read from a file.")
-    found = facts.verification
-    if found is None:
+    result = facts.verification
+    if result is None:
         return Verdict("unverified", "Exported. The results were not compared with those of the module.", (*details,))
-    if not found.ok:
-        cause = (found.cause.text,) if found.cause is not None else ()
+    if not result.ok:
+        cause = (result.cause.text,) if result.cause is not None else ()
         bad = [f"{one.name}{sizes}: {one.problem}" for sizes, one in compared_outputs(facts) if not one.ok]
-        bad += [f"{each.sizes}: {each.problem}" for each in found.sizes if each.problem]
+        bad += [f"{run.sizes}: {run.problem}" for run in result.sizes if run.problem]
         title = "Exported, but the results differ from those of the module."
         return Verdict("failed", title, (*cause, *bad, *details))
-    largest = f"The largest difference is {found.max_rel:.2g} of the largest magnitude of its output."
-    number = len(found.outputs)
+    largest = f"The largest difference is {result.max_rel:.2g} of the largest magnitude of its output."
+    number = len(result.outputs)
     outputs = {1: "The output agrees", 2: "Both outputs agree"}.get(number, f"All {number} outputs agree")
-    sizes = "".join(f" It also agrees at {each.sizes}." for each in found.sizes)
-    details = [largest + sizes, *found.remarks, *details]
+    sizes = "".join(f" It also agrees at {run.sizes}." for run in result.sizes)
+    details = [largest + sizes, *result.remarks, *details]
     return Verdict("passed", f"Exported and verified. {outputs} with the module.", tuple(details))
 
 

@@ -164,7 +164,7 @@ class _Reader:
                     self._source(node),
                     tuple(self._value(value, index) for value in node.inputs if value is not None),
                     tuple(self._value(value) for value in node.outputs),
-                    ", ".join(_attribute(each) for each in node.attributes.values() if not _holds_graphs(each)),
+                    ", ".join(_attribute(attr) for attr in node.attributes.values() if not _holds_graphs(attr)),
                     own,
                 )
             )
@@ -242,12 +242,12 @@ class _Reader:
 
     def _weights(self) -> list[int]:
         """Returns for each node the modules on whose weights it depends, one bit each."""
-        found: list[int] = []
+        weights: list[int] = []
         by_value = dict(self._owners)
         for node in self.facts.nodes:
-            found.append(reduce(int.__or__, (by_value.get(value, 0) for value in node.inputs), 0))
-            by_value |= dict.fromkeys(node.outputs, found[-1])
-        return found
+            weights.append(reduce(int.__or__, (by_value.get(value, 0) for value in node.inputs), 0))
+            by_value |= dict.fromkeys(node.outputs, weights[-1])
+        return weights
 
     def _around(self, modules: list[int]) -> int | None:
         """Returns the innermost module around several ones; None if there is none of them."""

@@ -116,8 +116,8 @@ def _data(facts: Facts) -> dict[str, Any]:
         "verdict": {"state": verdict.state, "title": verdict.title, "details": [x for x in verdict.details if x]},
         "headline": list(headline(facts).items()),
         "call": facts.call,
-        "sections": [vars(each) for each in sections(facts)],
-        "graphs": [_graph(facts, each) for each in facts.graphs],
+        "sections": [vars(section) for section in sections(facts)],
+        "graphs": [_graph(facts, graph) for graph in facts.graphs],
     }
 
 
@@ -135,8 +135,8 @@ def _graph(facts: Facts, graph: GraphFacts) -> dict[str, Any]:
             [value.name, with_letters(value.type, letters), int(value.is_initializer)] for value in graph.values
         ],
         "sources": [
-            [each.operators, each.fx, [[line.place, line.function, line.code] for line in each.frames]]
-            for each in graph.sources
+            [source.operators, source.fx, [[line.place, line.function, line.code] for line in source.frames]]
+            for source in graph.sources
         ],
         "inputs": graph.inputs,
         "outputs": graph.outputs,

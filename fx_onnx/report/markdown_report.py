@@ -78,15 +78,15 @@ def markdown(facts: Facts) -> str:
     verdict = verdict_of(facts)
     parts = [f"# {_plain(verdict.title)}", *(_plain(detail) for detail in verdict.details if detail)]
     parts.append("\n".join(f"- {name}: {_plain(text)}" for name, text in headline(facts).items()))
-    found = sections(facts)
-    parts += [_section(each) for each in found if each.place == "first"]
+    shown = sections(facts)
+    parts += [_section(section) for section in shown if section.place == "first"]
     if facts.call:
         parts.append(_fenced(facts.call, "python"))
-    parts += [_section(each) for each in found if each.place == "top"]
+    parts += [_section(section) for section in shown if section.place == "top"]
     if facts.graphs:
         parts.append(_section(_modules(facts)))
-    parts += [_section(each) for each in found if each.place == "bottom"]
-    parts += [_folded(each) for each in found if each.place == "dump"]
+    parts += [_section(section) for section in shown if section.place == "bottom"]
+    parts += [_folded(section) for section in shown if section.place == "dump"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

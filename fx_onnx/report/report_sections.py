@@ -37,20 +37,20 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 def headline(facts: Facts) -> dict[str, str]:
     """Returns the figures of the model by name, in order; a fact that is not known is left out."""
     model = facts.model
-    found = {"model": facts.model_name}
+    figures = {"model": facts.model_name}
     if model is not None:
-        found["opset"] = ", ".join(f"{domain} {number}".strip() for domain, number in model.opset.items())
-        found["nodes"] = f"{sum(model.operators.values()):,}"
+        figures["opset"] = ", ".join(f"{domain} {number}".strip() for domain, number in model.opset.items())
+        figures["nodes"] = f"{sum(model.operators.values()):,}"
         dtypes = sorted(model.dtypes, key=lambda dtype: -model.dtypes[dtype])
         stored = f"{size(model.parameter_bytes)}, {', '.join(dtypes)}" if dtypes else size(model.parameter_bytes)
-        found["parameters"] = f"{model.parameters:,} ({stored})"
-    found["file"] = " + ".join(f"{name} ({size(length)})" for name, length in facts.files.items())
+        figures["parameters"] = f"{model.parameters:,} ({stored})"
+    figures["file"] = " + ".join(f"{name} ({size(length)})" for name, length in facts.files.items())
     if facts.stages:
-        found["time"] = f"{facts.seconds:.2f} s"
-    found["versions"] = ", ".join(
+        figures["time"] = f"{facts.seconds:.2f} s"
+    figures["versions"] = ", ".join(
         f"{name} {facts.versions[name]}" for name in ("fx_onnx", "torch") if name in facts.versions
     )
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in figures.items() if text}
 
 
 def size(length: float) -> str:
@@ -63,8 +63,8 @@ def size(length: float) -> str:
 
 def sections(facts: Facts) -> list[Section]:
     """Returns the sections that have content, in order."""
-    found = [*_interface(facts), *_results(facts), *_rewrites(facts), *_slow(facts), *_operators(facts), *_dumps(facts)]
-    return [each for each in found if each.rows or each.text or each.note]
+    every = [*_interface(facts), *_results(facts), *_rewrites(facts), *_slow(facts), *_operators(facts), *_dumps(facts)]
+    return [section for section in every if section.rows or section.text or section.note]
 
 
 def _interface(facts: Facts) -> Iterator[Section]:
@@ -78,7 +78,7 @@ def _interface(facts: Facts) -> Iterator[Section]:
     if facts.dims is not None:
         dims = [(dim.name, folded_names(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
         inner = {
-            number: [("", place, "", "") for place in dim.where]
+            number: [("", where, "", "") for where in dim.where]
             for number, (dim, row) in enumerate(zip(facts.dims, dims, strict=True))
             if "*" in row[1]
         }
@@ -138,7 +138,7 @@ def _computed_dims(facts: Facts) -> Iterator[tuple[str, list[str], str]]:
 def _results(facts: Facts) -> Iterator[Section]:
     if facts.verification is not None:
         header = ("", "value", "type", "max difference#", "allowed#", "relative to scale#", "non-finite#", "problem")
-        rows = [_difference(sizes, each) for sizes, each in compared_outputs(facts)]
+        rows = [_difference(sizes, output) for sizes, output in compared_outputs(facts)]
         yield Section("Verification", header, rows, place="top").folded(1)
 
 
@@ -152,14 +152,14 @@ def _rewrites(facts: Facts) -> Iterator[Section]:
     header = ("pass", "stage", "applied#", "nodes before#", "nodes after#", "switched off by")
     rows = [
         (
-            each.name,
-            each.stage,
-            f"{each.applied:,}",
-            f"{each.before:,}",
-            f"{each.after:,}",
-            each.switch or "always runs",
+            run.name,
+            run.stage,
+            f"{run.applied:,}",
+            f"{run.before:,}",
+            f"{run.after:,}",
+            run.switch or "always runs",
         )
-        for each in facts.passes
+        for run in facts.passes
     ]
     ran = any(stage.name == "optimize" and stage.ok for stage in facts.stages)
     note = "No pass changed the graph." if ran and not rows else ""
@@ -192,14 +192,19 @@ def _operators(facts: Facts) -> Iterator[Section]:
     if facts.model is not None:
         yield Section("Operators", ("operator", "nodes#"), _by_count(facts.model.operators))
     rows = [
-        (each.target, "no table" if each.share is None else f"{each.share:.1%}", each.source, " ".join(each.advice))
-        for each in facts.support or ()
+        (
+            support.target,
+            "no table" if support.share is None else f"{support.share:.1%}",
+            support.source,
+            " ".join(support.advice),
+        )
+        for support in facts.support or ()
     ]
     yield Section("Runtimes", ("target", "nodes with a kernel#", "source", "advice"), rows)
     missing = [
-        (each.target, one.operator, one.node, one.line, one.reason)
-        for each in facts.support or ()
-        for one in each.missing
+        (support.target, one.operator, one.node, one.line, one.reason)
+        for support in facts.support or ()
+        for one in support.missing
     ]
     yield Section("Nodes without a kernel", ("target", "operator", "node", "line", "reason"), missing, place="dump")
 
@@ -229,8 +234,8 @@ def _dumps(facts: Facts) -> Iterator[Section]:
 def module_differences(facts: Facts, graph: GraphFacts) -> dict[int, Difference]:
     """Returns the worst difference of the compared values that each module computes, by the index of the module."""
     producers = graph.producers() if facts.verification is not None else {}
-    found = [one for one in compared_values(facts).values() if one.name in producers]
-    return worst_of((index, one) for one in found for index in graph.modules_of(producers[one.name]))
+    differences = [one for one in compared_values(facts).values() if one.name in producers]
+    return worst_of((index, one) for one in differences for index in graph.modules_of(producers[one.name]))
 
 
 def compared_values(facts: Facts) -> dict[str, Difference]:
@@ -301,8 +306,8 @@ def _runs(items: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[str
 
 def _pattern(name: str) -> str:
     """Returns ``cache.*`` for ``cache.0.key``; empty if the name has no number of its own."""
-    found = _NUMBERED.fullmatch(name)
-    return f"{found[1]}*{found[2]}" if found else ""
+    match = _NUMBERED.fullmatch(name)
+    return f"{match[1]}*{match[2]}" if match else ""
 
 
 def _together(title: str, cells: Sequence[str]) -> str:

@@ -431,7 +431,7 @@ class Loop(_DataDependent):
 
         if any(change.is_appended for change in self._changes):
             rows = torch.ops.higher_order.while_loop_stack_output(more, body, initial, self._operands())
-            results = [each.select(0, -1) for each in rows]
+            results = [row.select(0, -1) for row in rows]
             self._append_rows(rows[1:], (results[0] - done).item())
         else:
             results = torch.ops.higher_order.while_loop(more, body, initial, self._operands())

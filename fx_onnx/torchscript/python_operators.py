@@ -205,13 +205,13 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
     return function(operation, items, *rest)
 
 
-def _item(operation: Operation, items: list[Any], place: Any) -> Any:
+def _item(operation: Operation, items: list[Any], index: Any) -> Any:
     """Returns an item that a known place names, or any item if a loop has appended all of them."""
     if len(items) == 1:
-        return items[0].stacked.select(0, place)
-    known = items[place] if isinstance(place, int) and -len(items) <= place < len(items) else None
+        return items[0].stacked.select(0, index)
+    known = items[index] if isinstance(index, int) and -len(items) <= index < len(items) else None
     between = (
-        items[:place] if isinstance(place, int) and place >= 0 else items[place:] if isinstance(place, int) else items
+        items[:index] if isinstance(index, int) and index >= 0 else items[index:] if isinstance(index, int) else items
     )
     if known is None or isinstance(known, Appended) or has_appended(between):
         raise CaptureError(

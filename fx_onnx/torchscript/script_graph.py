@@ -108,12 +108,12 @@ class GraphReader:
         return self._called[key]
 
     def _block(self, block: Any, graph: Any) -> Block:
-        operations = tuple(each for node in block.nodes() for each in _with_outer_lists(self._operation(node, graph)))
+        operations = tuple(op for node in block.nodes() for op in _with_outer_lists(self._operation(node, graph)))
         parameters = tuple(value.unique() for value in block.inputs())
         results = tuple(value.unique() for value in block.outputs())
-        defined = {*parameters, *(output for each in operations for output in each.outputs)}
-        used = {number for each in operations for number in each.inputs}
-        used |= {number for each in operations for inner in each.blocks for number in inner.free}
+        defined = {*parameters, *(output for op in operations for output in op.outputs)}
+        used = {number for op in operations for number in op.inputs}
+        used |= {number for op in operations for inner in op.blocks for number in inner.free}
         return Block(parameters, operations, results, frozenset((used | set(results)) - defined), graph)
 
     def _operation(self, node: Any, graph: Any) -> Operation:
@@ -201,34 +201,34 @@ def _with_outer_lists(operation: Operation) -> Sequence[Operation]:
     if operation.kind != "prim::Loop":
         return [operation]
     (body,) = operation.blocks
-    added = {place: add for place in range(len(operation.outputs)) if (add := _addition(body, place)) is not None}
+    added = {index: add for index in range(len(operation.outputs)) if (add := _addition(body, index)) is not None}
     if not added:
         return [operation]
     lists = [
         replace(
             operation,
             kind="prim::unchecked_cast" if add.kind == "aten::add_" else "aten::list",
-            inputs=(operation.inputs[2 + place],),
-            outputs=(operation.outputs[place],),
-            types=(operation.types[place],),
+            inputs=(operation.inputs[2 + index],),
+            outputs=(operation.outputs[index],),
+            types=(operation.types[index],),
             blocks=(),
         )
-        for place, add in added.items()
+        for index, add in added.items()
     ]
-    kept = [place for place in range(len(operation.outputs)) if place not in added]
+    kept = [index for index in range(len(operation.outputs)) if index not in added]
     loop = replace(
         operation,
-        inputs=operation.inputs[:2] + tuple(operation.inputs[2 + place] for place in kept),
-        outputs=tuple(operation.outputs[place] for place in kept),
-        types=tuple(operation.types[place] for place in kept),
-        blocks=(_adding_to(body, {add: operation.outputs[place] for place, add in added.items()}, kept),),
+        inputs=operation.inputs[:2] + tuple(operation.inputs[2 + index] for index in kept),
+        outputs=tuple(operation.outputs[index] for index in kept),
+        types=tuple(operation.types[index] for index in kept),
+        blocks=(_adding_to(body, {add: operation.outputs[index] for index, add in added.items()}, kept),),
     )
     return [*lists, loop]
 
 
-def _addition(body: Block, place: int) -> Operation | None:
+def _addition(body: Block, index: int) -> Operation | None:
     """Returns the operation that adds to a carried list, if the body does nothing else with the list."""
-    before, after = body.parameters[1 + place], body.results[1 + place]
+    before, after = body.parameters[1 + index], body.results[1 + index]
     made = {output: operation for operation in body.operations for output in operation.outputs}
     addition = made.get(after)
     if addition is None or addition.kind not in ("aten::add", "aten::add_") or addition.inputs[0] != before:
@@ -244,13 +244,13 @@ def _addition(body: Block, place: int) -> Operation | None:
 def _adding_to(body: Block, lists: dict[Operation, int], kept: list[int]) -> Block:
     """Returns a body that adds to outer lists, given by operation, and carries only the values at some places."""
     operations = tuple(
-        replace(each, kind="aten::add_", inputs=(lists[each], *each.inputs[1:])) if each in lists else each
-        for each in body.operations
+        replace(op, kind="aten::add_", inputs=(lists[op], *op.inputs[1:])) if op in lists else op
+        for op in body.operations
     )
     return replace(
         body,
-        parameters=body.parameters[:1] + tuple(body.parameters[1 + place] for place in kept),
+        parameters=body.parameters[:1] + tuple(body.parameters[1 + index] for index in kept),
         operations=operations,
-        results=body.results[:1] + tuple(body.results[1 + place] for place in kept),
+        results=body.results[:1] + tuple(body.results[1 + index] for index in kept),
         free=body.free | frozenset(lists.values()),
     )

@@ -178,14 +178,14 @@ class Interpreter:
         if kind in OPERATORS_ON_ANY_VALUE:
             return OPERATORS_ON_ANY_VALUE[kind](*arguments)
         function = PYTHON_OPERATORS.get(kind)
-        tensors = [each for each in arguments if isinstance(each, (torch.Tensor, ScalarTensor))]
+        tensors = [argument for argument in arguments if isinstance(argument, (torch.Tensor, ScalarTensor))]
         on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
         if function is not None and (not tensors or on_container):
             result = function(*arguments)
             is_float = kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
             return torch.sym_float(result) if is_float else result
         on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
-        if on_numbers is not None and all(_is_known_integer(each, kind) for each in tensors):
+        if on_numbers is not None and all(_is_known_integer(tensor, kind) for tensor in tensors):
             return on_numbers(*arguments)
         return NotImplemented
 
@@ -217,12 +217,12 @@ def _is_known_integer(value: Any, kind: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _operator(schema: str) -> tuple[Any, list[tuple[str, Sequence[Any] | None, bool]]]:
     """Returns the operator of a schema, and of each argument the name, the enumeration and whether it is written to."""
-    found = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
-    if found is None:
+    match = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
+    if match is None:
         raise CaptureError(
             f"The schema of a TorchScript operator has an unknown form: {schema}.", id=MessageId.TORCHSCRIPT
         )
-    target = getattr(getattr(getattr(torch.ops, found[1]), found[2]), found[3] or "default")
+    target = getattr(getattr(getattr(torch.ops, match[1]), match[2]), match[3] or "default")
     parameters = []
     for argument in target._schema.arguments:
         enumeration = re.sub(r"Optional\[(\w+)\]", r"\1", str(argument.real_type))
@@ -340,7 +340,7 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
     "prim::DictConstruct": _computed(lambda operation, *items: dict(zip(items[::2], items[1::2], strict=True))),
     "prim::ListUnpack": lambda interpreter, operation, arguments: arguments[0],
     "prim::TupleUnpack": lambda interpreter, operation, arguments: arguments[0],
-    "prim::TupleIndex": _computed(lambda operation, items, place: items[place]),
+    "prim::TupleIndex": _computed(lambda operation, items, index: items[index]),
     "prim::TupleSlice": _computed(lambda op, items: items[op.attributes["beg"] : op.attributes["end"]]),
     "prim::CreateObject": _computed(lambda operation: Instance()),
     "prim::EnumName": _computed(lambda operation, value: value.name),
@@ -352,7 +352,7 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
             else ScalarTensor(number, number_dtype(number) or torch.int64)
         )
     ),
-    "prim::isinstance": _computed(lambda op, value: any(_has_type(value, each) for each in op.attributes["types"])),
+    "prim::isinstance": _computed(lambda op, value: any(_has_type(value, wanted) for wanted in op.attributes["types"])),
     "prim::GetAttr": _computed(lambda operation, owner: owner.get(operation.attributes["name"])),
     "prim::SetAttr": lambda _, op, given: given[0].attributes.update({op.attributes["name"]: given[1]}) or [],
     "prim::CallMethod": _call,

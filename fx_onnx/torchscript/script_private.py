@@ -32,7 +32,7 @@ def inlined_call(node: Any) -> Any:
     values: list[Any] = []
     for value in node.inputs():
         if value.type().kind() == "FunctionType":
-            values.append(graph.insertNode(graph.createClone(value.node(), lambda each: each)).output())
+            values.append(graph.insertNode(graph.createClone(value.node(), lambda argument: argument)).output())
         else:
             values.append(graph.addInput())
             values[-1].setType(value.type())

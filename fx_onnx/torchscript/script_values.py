@@ -247,7 +247,7 @@ def argument_value(value: Any, kind: Any) -> Any:
     if name == "ListType":
         return [argument_value(item, kind.getElementType()) for item in value]
     if name == "TupleType" and isinstance(value, (tuple, list)):
-        return tuple(argument_value(item, each) for item, each in zip(value, kind.elements(), strict=True))
+        return tuple(argument_value(item, element) for item, element in zip(value, kind.elements(), strict=True))
     return value
 
 
@@ -279,5 +279,5 @@ def described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {tuple(value.shape)}"
     if isinstance(value, Instance):
-        return f"an object with {', '.join(f'{name} = {described(each)}' for name, each in value.attributes.items())}"
+        return f"an object with {', '.join(f'{name} = {described(attr)}' for name, attr in value.attributes.items())}"
     return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, dict, tuple)) else repr(value)

@@ -67,7 +67,7 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
     Other threads that call the model until the context ends have the TorchScript modules.
     """
     parents = [module for module in model.modules() if not is_script(module)]
-    children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
+    children = [(owner, name, child) for owner in parents for name, child in owner._modules.items() if is_script(child)]
     scripts = {id(child): child for _, _, child in children}
     made = {key: _Builder(script).prepared_root() for key, script in scripts.items()}
     with dicts_of_this_thread({parent: None for parent, *_ in children}, ["_modules"]):
@@ -79,7 +79,7 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
 
 def reads_mode(script: torch.jit.ScriptModule) -> bool:
     """Returns whether a method of a TorchScript module reads ``training``."""
-    graphs = [script_method(script, each).graph for each in script_methods(script)]
+    graphs = [script_method(script, name).graph for name in script_methods(script)]
     return any(node.s("name") == "training" for graph in graphs for node in graph.findAllNodes("prim::GetAttr"))
 
 
@@ -178,7 +178,7 @@ class ScriptedModule(InterpretedModule):
             self.forward = self._callable(self.script, (), ())  # type: ignore[method-assign]
             return
         hooks: tuple[Any, ...] = self.script._forward_pre_hooks, self.script._forward_hooks
-        before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
+        before, after = ([self._builder.reader.read(hook.graph) for hook in group.values()] for group in hooks)
         for name in script_methods(self.script):
             if name == "forward":
                 self.forward = self._callable(script_method(self.script, name), before, after)  # type: ignore[method-assign]
@@ -189,7 +189,7 @@ class ScriptedModule(InterpretedModule):
         """Returns a function or method of the script, with its parameters; the hooks run before and after it."""
         owner = [] if function is self.script else [self.script_state]
         types = function.schema.arguments[len(owner) :]
-        signature = inspect.Signature([parameter(each) for each in types])
+        signature = inspect.Signature([parameter(argument) for argument in types])
         body = self._builder.reader.read(function.graph)
         for block in (body, *before, *after):
             self._builder.visit(block, owner)
@@ -208,7 +208,7 @@ class ScriptedModule(InterpretedModule):
         def called(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
+            values = tuple(argument_value(bound.arguments[argument.name], argument.type) for argument in types)
             return self._run(lambda: call(values))
 
         called.__signature__ = signature  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ class ScriptedModule(InterpretedModule):
         try:
             with preserve_node_meta():
                 result = call()
-                writes = [each for script in scripts for each in script.writes()]
+                writes = [write for script in scripts for write in script.writes()]
                 if any(script.changed_numbers for script in scripts):
                     raise _NumbersChanged
                 return write_in_place(writes, result_value(result))
@@ -301,12 +301,12 @@ class ScriptedModule(InterpretedModule):
 
     def run_script(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the ScriptModule or ScriptFunction itself in the mode of the last capture, and restores its state."""
-        modules: list[Any] = [each for each in self.modules() if is_script(getattr(each, "script", None))]
+        modules: list[Any] = [module for module in self.modules() if is_script(getattr(module, "script", None))]
         state = [
-            (each.script, name, getattr(each.script, name))
-            for each in modules
-            for name in {*each._buffers, *each._values, *each._numbers, "training"}
-            if hasattr(each.script, name)
+            (module.script, name, getattr(module.script, name))
+            for module in modules
+            for name in {*module._buffers, *module._values, *module._numbers, "training"}
+            if hasattr(module.script, name)
         ]
         copies = [value.detach().clone() if isinstance(value, torch.Tensor) else value for _, _, value in state]
         try:

@@ -79,10 +79,10 @@ class Diagnosis:
             captured = sides.differences(sample, results)
             if not all(difference.ok for difference in captured):
                 return sample, self._capture_cause(sample, captured)
-        found = attempt(lambda: self._compare_parts(sample))
-        if isinstance(found, Exception):  # it must not hide the difference
-            return sample, Cause("unknown", f"the search for the first difference failed: {first_line(found)}")
-        return found
+        result = attempt(lambda: self._compare_parts(sample))
+        if isinstance(result, Exception):  # it must not hide the difference
+            return sample, Cause("unknown", f"the search for the first difference failed: {first_line(result)}")
+        return result
 
     # The module and its capture
 
@@ -94,24 +94,24 @@ class Diagnosis:
 
     def _capture_cause(self, sample: Sample, captured: Sequence[Difference]) -> Cause:
         """Returns the cause that torch.export's program differs from the module, with the module where it begins."""
-        worst = next(each for each in captured if not each.ok)
+        worst = next(difference for difference in captured if not difference.ok)
         text = (
             f"the program that torch.export captured differs from the module: {worst.name!r}: {worst.problem}; the "
             "translation to ONNX is not the cause"
         )
         user, exported = self.sides.module, cast("ExportedProgram", self.sides.program.exported_program)
-        found = attempt(
+        uncaptured = attempt(
             lambda: (
                 first_uncaptured(user, functional_program(exported), sample.args, sample.kwargs, self.sides.tolerance)
                 if isinstance(user, torch.nn.Module)
                 else None
             )
         )
-        if found is None or isinstance(found, Exception):  # a failed search must not hide the difference
+        if uncaptured is None or isinstance(uncaptured, Exception):  # a failed search must not hide the difference
             return Cause("capture", text, difference=worst)
-        by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
-        path = found.path.partition("@")[0]
-        module = f"{path or 'the model'} ({found.module_class})"
+        by = f": max {uncaptured.nearest.max_abs:.2g}" if uncaptured.nearest is not None else ""
+        path = uncaptured.path.partition("@")[0]
+        module = f"{path or 'the model'} ({uncaptured.module_class})"
         return Cause("capture", f"{text}; it begins in {module}{by}", path, difference=worst)
 
     # The parts of the ONNX model
@@ -253,9 +253,9 @@ def first_uncaptured(
             for tensor in pytree.tree_leaves(value):
                 if isinstance(tensor, torch.Tensor):
                     _remove_equal(calls, tensor, tolerance)
-        found = next((call for call in calls if call.results), None)
-        if found is not None:
-            return found
+        uncaptured = next((call for call in calls if call.results), None)
+        if uncaptured is not None:
+            return uncaptured
 
 
 def _calls(module: torch.nn.Module, args: Any, kwargs: Any, skipped: int) -> list[CalledModule]:
@@ -277,8 +277,12 @@ def _calls(module: torch.nn.Module, args: Any, kwargs: Any, skipped: int) -> lis
             calls.append(CalledModule(f"{path}@{number}" if number else path, type(called).__name__, copied(tensors)))
         return result
 
-    inner = [(path, each) for path, each in module.named_modules() if each is not module]
-    watches = {each: partial(watch, path, each) for path, each in inner if not isinstance(each, torch.jit.ScriptModule)}
+    inner = [(path, submodule) for path, submodule in module.named_modules() if submodule is not module]
+    watches = {
+        submodule: partial(watch, path, submodule)
+        for path, submodule in inner
+        if not isinstance(submodule, torch.jit.ScriptModule)
+    }
     args, kwargs = copied((tuple(args), dict(kwargs)))
     with CAPTURE_LOCK, torch.no_grad(), watch_calls(watches):
         module(*args, **kwargs)
@@ -288,12 +292,12 @@ def _calls(module: torch.nn.Module, args: Any, kwargs: Any, skipped: int) -> lis
 def _remove_equal(calls: Sequence[CalledModule], value: torch.Tensor, tolerance: Tolerance) -> None:
     """Removes the results that a value of the captured program is equal to."""
     for call in calls:
-        for place, result in enumerate(call.results):
+        for index, result in enumerate(call.results):
             if result.shape != value.shape or result.dtype != value.dtype:
                 continue
             difference = compare(call.path, result, value, tolerance)
             if difference.ok:
-                del call.results[place]
+                del call.results[index]
                 break
-            if place == 0 and (call.nearest is None or difference.max_abs < call.nearest.max_abs):
+            if index == 0 and (call.nearest is None or difference.max_abs < call.nearest.max_abs):
                 call.nearest = difference

@@ -98,8 +98,8 @@ class PartComparison:
         return self._named(value_in_double(graph_module(self.program), self._arguments) or ())
 
     def _named(self, results: Sequence[Any]) -> dict[str, Any]:
-        found, names = [each for each in results if each is not None], self.parts.output_names
-        return dict(zip(names, found, strict=True)) if len(found) == len(names) else {}
+        values, names = [result for result in results if result is not None], self.parts.output_names
+        return dict(zip(names, values, strict=True)) if len(values) == len(names) else {}
 
     def __iter__(self) -> Iterator[ComparedPart]:
         """Yields the comparison of each part, in groups in the order of execution."""
@@ -161,16 +161,16 @@ class PartComparison:
     def _run(self, parts: Sequence[Part], values: dict[str, Any]) -> Iterator[tuple[Part, torch.Tensor]]:
         """Runs parts in one session, or one by one if ONNX Runtime does not take them together."""
         given = {**self._inputs, **values}
-        found = attempt(lambda: self.parts.run(parts, given)) if parts else []
-        if isinstance(found, Exception) and len(parts) == 1:
-            self.failures[parts[0].name] = first_line(found)
+        results = attempt(lambda: self.parts.run(parts, given)) if parts else []
+        if isinstance(results, Exception) and len(parts) == 1:
+            self.failures[parts[0].name] = first_line(results)
             return
-        if isinstance(found, Exception):
+        if isinstance(results, Exception):
             half = len(parts) // 2
             yield from self._run(parts[:half], values)
             yield from self._run(parts[half:], values)
             return
-        yield from zip(parts, found, strict=True)
+        yield from zip(parts, results, strict=True)
 
 
 def _forget(done: Sequence[Part], values: dict[str, Any], readers: Counter[str]) -> None:
@@ -229,21 +229,21 @@ def value_in_double(module: GraphModule, arguments: Sequence[Any]) -> Any:
         arguments: the values of the placeholders.
     """
     with torch.no_grad():
-        found = attempt(lambda: _DoubleInterpreter(_widened_module(module)).run(*arguments))
-    return None if isinstance(found, Exception) else found
+        value = attempt(lambda: _DoubleInterpreter(_widened_module(module)).run(*arguments))
+    return None if isinstance(value, Exception) else value
 
 
 def _widened_module(module: GraphModule) -> GraphModule:
     """Returns a copy of a graph module, also of its bodies, whose dtype arguments are the wide dtypes."""
     tensors: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    found: GraphModule = copy.deepcopy(module, tensors)
-    for each in found.modules():
-        if isinstance(each, GraphModule):
-            for node in each.graph.nodes:
+    widened: GraphModule = copy.deepcopy(module, tensors)
+    for submodule in widened.modules():
+        if isinstance(submodule, GraphModule):
+            for node in submodule.graph.nodes:
                 if node.op == "call_function":
                     node.args, node.kwargs = _widened_dtypes(node.args), _widened_dtypes(node.kwargs)
-            each.recompile()
-    return found
+            submodule.recompile()
+    return widened
 
 
 def _widened(tree: Any) -> Any:
@@ -254,5 +254,5 @@ def _widened(tree: Any) -> Any:
 
 def _widened_dtypes(arguments: Any) -> Any:
     return torch.fx.node.map_aggregate(
-        arguments, lambda each: _WIDE.get(each, each) if isinstance(each, torch.dtype) else each
+        arguments, lambda value: _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
     )

@@ -67,14 +67,14 @@ def origin_of(
         origins: the translations; None if they are unknown.
         computed_by: the ONNX nodes. Where a rule of the user made one, it is named instead of the translation.
     """
-    calls = [each for each in inside if _computes(each)] or [node]
-    custom = [each for each in calls if origins is not None and each.name in origins.custom]
+    calls = [call for call in inside if _computes(call)] or [node]
+    custom = [call for call in calls if origins is not None and call.name in origins.custom]
     main = custom[0] if custom else node if node in calls else calls[-1]
-    others = list(dict.fromkeys(operator_text(each.target) for each in calls if each is not main))
+    others = list(dict.fromkeys(operator_text(call.target) for call in calls if call is not main))
     more = f", together with {', '.join(others[:4])}{' and others' if len(others) > 4 else ''}" if others else ""
     path, cls = _module(main)
     line, place = _user_line(main.meta.get("stack_trace") or "")
-    rules = dict.fromkeys(each.meta[metadata.RULE] for each in computed_by if metadata.RULE in each.meta)
+    rules = dict.fromkeys(onnx_node.meta[metadata.RULE] for onnx_node in computed_by if metadata.RULE in onnx_node.meta)
     rewritten = f", rewritten by the rule {' and '.join(map(function_place, rules))}" if rules else ""
     text = (rewritten or _translation(main, origins)) + more
     return Origin(main.name, path, cls, operator_text(main.target), text, line, place)
@@ -98,7 +98,7 @@ def _translation(node: Node, origins: TranslationOrigins | None) -> str:
     custom = origins.custom.get(node.name, ())
     if custom:
         operators = [f" of {operator}" if operator != operator_text(node.target) else "" for operator, _ in custom]
-        names = [f"{function_place(each)}{of}" for (_, each), of in zip(custom, operators, strict=True)]
+        names = [f"{function_place(function)}{of}" for (_, function), of in zip(custom, operators, strict=True)]
         return f", translated by {' and '.join(names)}"
     entry = find_translation(node, origins.table)
     return ", decomposed" if entry is None else f", translated by {entry.function.__name__} of fx_onnx"
@@ -106,5 +106,5 @@ def _translation(node: Node, origins: TranslationOrigins | None) -> str:
 
 def _user_line(trace: str) -> tuple[str, str]:
     """Returns the code and the ``file:line`` of the innermost frame that is not internal."""
-    own = [each for each in traced_lines(trace) if not is_internal(each.path)]
+    own = [line for line in traced_lines(trace) if not is_internal(line.path)]
     return (own[-1].code.removeprefix("return "), f"{shown_path(own[-1].path)}:{own[-1].line}") if own else ("", "")

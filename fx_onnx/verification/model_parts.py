@@ -80,20 +80,22 @@ class ModelParts:
         self._model, self._provider = model.clone(), provider  # the weights are shared
         graph = self._model.graph
         nodes = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
-        found: dict[ir.Value, Node] = {}
+        computed: dict[ir.Value, Node] = {}
         taken: set[Node] = set()
         for value in (value for node in graph for value in node.outputs if value.name):
             node = nodes.get(value.metadata_props.get(ORIGINAL_NODE_NAME, str(value.name)))
             if node is not None and node not in taken and _is_same_type(value, node.meta.get("val")):
                 taken.add(node)
-                found[value] = node
+                computed[value] = node
         self.output_names = [str(value.name) for value in graph.outputs]
         results = _results_of_outputs(program.graph)
         if len(results) == len(graph.outputs):
             pairs = zip(graph.outputs, results, strict=True)
-            found |= {v: node for v, node in pairs if node is not None and v not in found and v.producer() is not None}
+            computed |= {
+                v: node for v, node in pairs if node is not None and v not in computed and v.producer() is not None
+            }
         graph.outputs.clear()  # onnx_ir does not replace the uses of an output
-        self.parts = [self._cut(value, node) for value, node in found.items()]
+        self.parts = [self._cut(value, node) for value, node in computed.items()]
         self._by_input = {part.given: part for part in self.parts if part.given is not None}
         for part in self.parts:
             self._trace(part)
@@ -125,7 +127,7 @@ class ModelParts:
             elif node not in visited:
                 visited.add(node)
                 part.nodes.append(node)
-                new = [each for each in _read_values(node) if each not in seen]
+                new = [read for read in _read_values(node) if read not in seen]
                 seen.update(new)
                 pending.extend(new)
 
@@ -143,7 +145,7 @@ class ModelParts:
 
     def extract(self, parts: Sequence[Part]) -> ir.Model:
         """Returns the parts as a model, whose inputs are named ``<value>.given`` or as in the whole graph."""
-        read = [each.given for part in parts for each in part.reads if each.given is not None]
+        read = [source.given for part in parts for source in part.reads if source.given is not None]
         read += [value for part in parts for value in part.inputs]
         graph = ir.convenience.extract(self._model.graph, list(dict.fromkeys(read)), [part.value for part in parts])
         for value in graph.inputs:  # the sizes are those of the values that are given
@@ -154,11 +156,11 @@ class ModelParts:
 
 def _read_values(node: ir.Node) -> Iterable[ir.Value]:
     """Returns the values that a node and its subgraphs read from outside."""
-    inner = [each for attr in node.attributes.values() for graph in _graphs(attr) for each in all_nodes(graph)]
-    bodies = [graph for each in (node, *inner) for attr in each.attributes.values() for graph in _graphs(attr)]
-    own = {value for each in inner for value in each.outputs} | {value for body in bodies for value in body.inputs}
+    inner = [nested for attr in node.attributes.values() for graph in _graphs(attr) for nested in all_nodes(graph)]
+    bodies = [graph for reader in (node, *inner) for attr in reader.attributes.values() for graph in _graphs(attr)]
+    own = {value for nested in inner for value in nested.outputs} | {value for body in bodies for value in body.inputs}
     own |= {value for body in bodies for value in body.initializers.values()}
-    read = [value for each in (node, *inner) for value in each.inputs]
+    read = [value for reader in (node, *inner) for value in reader.inputs]
     read += [value for body in bodies for value in body.outputs]
     return [value for value in read if value is not None and value not in own]
 
@@ -188,7 +190,7 @@ def _type(fake: Any) -> ir.TensorType:
 def _results_of_outputs(graph: Graph) -> list[Node | None]:
     """Returns the FX nodes of the graph outputs, in order (see translate.py); None for an output that is a number."""
     (output,) = graph.find_nodes(op="output")
-    return [each if isinstance(each, Node) else None for each in output.args[0] if each is not None]
+    return [result if isinstance(result, Node) else None for result in output.args[0] if result is not None]
 
 
 def _as_input(value: ir.Value, values: Mapping[str, Any]) -> torch.Tensor:
@@ -230,17 +232,17 @@ def graph_module(program: AtenProgram) -> GraphModule:
 
 def attributes_of(program: AtenProgram, graph: Graph) -> dict[str, Any]:
     """Returns what the ``get_attr`` nodes of a graph name: constants, and bodies of control flow as modules."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for node in graph.find_nodes(op="get_attr"):
         name = str(node.target)
         body = program.bodies.get(name)
         if body is None:
-            found[name] = program.constants[name]
+            attributes[name] = program.constants[name]
             continue
         module = GraphModule(attributes_of(program, body), body)
         is_condition = any(user.target in _LOOPS and user.args[0] is node for user in node.users)
-        found[name] = _Condition(module) if is_condition else module
-    return found
+        attributes[name] = _Condition(module) if is_condition else module
+    return attributes
 
 
 class _Condition(torch.nn.Module):

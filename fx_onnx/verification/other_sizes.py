@@ -93,7 +93,7 @@ class Resizer:
             for symbol, size in self.sizes.items()
         ]
         self._names = {name: symbol for symbol, name in (*names, *labels.items())}
-        self._conditions = [each for each in conditions or () if self._names.keys() >= set(each.dims)]
+        self._conditions = [condition for condition in conditions or () if self._names.keys() >= set(condition.dims)]
         guards = shape_env.guards if shape_env is not None and conditions is None else ()
         self._guards = [shape_env.replace(guard.expr) for guard in guards]
         self.reason = self._refusal()
@@ -110,8 +110,8 @@ class Resizer:
         if self.reason:
             return
         for larger in (True, False):
-            found = [self._joint(larger, whole) for whole in (False, True)]
-            candidates = [sizes for sizes in found if sizes is not None and sizes != self.sizes]
+            joint = [self._joint(larger, whole) for whole in (False, True)]
+            candidates = [sizes for sizes in joint if sizes is not None and sizes != self.sizes]
             if candidates:
                 yield [sizes for n, sizes in enumerate(candidates) if sizes not in candidates[:n]]
 
@@ -122,7 +122,9 @@ class Resizer:
         the sizes of an earlier one is left out.
         """
         tried: list[dict[str, int]] = []
-        bounds, findings = ([each for each in self._conditions if each.kind == kind] for kind in ("bound", "finding"))
+        bounds, findings = (
+            [condition for condition in self._conditions if condition.kind == kind] for kind in ("bound", "finding")
+        )
         given = self._named(self.sizes)
         for finding in findings if not self.reason else ():
             if any(not finding.holds(sizes) for sizes in tried):
@@ -133,14 +135,14 @@ class Resizer:
                 if not finding.holds(sizes) and all(bound.holds(sizes) for bound in bounds) and self._runs(sizes)
             ]
             if candidates:
-                best = min(candidates, key=lambda sizes: sum(not each.holds(sizes) for each in findings))
+                best = min(candidates, key=lambda sizes: sum(not other.holds(sizes) for other in findings))
                 tried.append(best)
                 yield finding.condition, {self._names[name]: size for name, size in best.items()}
 
     def _runs(self, sizes: Mapping[str, int]) -> bool:
         """Returns whether arguments can have these sizes of named dims, and all kernels take them."""
-        found = {self._names[name]: size for name, size in sizes.items()}
-        return self._run(found) and self._possible(found)
+        named = {self._names[name]: size for name, size in sizes.items()}
+        return self._run(named) and self._possible(named)
 
     def single(self, sizes: Sizes) -> Iterator[Sizes]:
         """Yields sizes in which only one dim differs from the given arguments, and is as in ``sizes``."""
@@ -159,7 +161,7 @@ class Resizer:
             return sizes
         changes = [self._changed(sizes, choice) for choice in range(3)]
         order = changes[place % 3 :] + changes[: place % 3]
-        return next((found for found in order if self._run(found) and self._allowed(found)), sizes)
+        return next((changed for changed in order if self._run(changed) and self._allowed(changed)), sizes)
 
     def _run(self, sizes: Sizes) -> bool:
         return all(limit.takes(self._named(sizes)) for limit in self._limits)
@@ -169,19 +171,19 @@ class Resizer:
 
     def _changed(self, sizes: Sizes, choice: int) -> Sizes:
         """Returns sizes with one of the changes that a limit proposes, and the number of all tokens that follows."""
-        found = dict(sizes)
+        changed = dict(sizes)
         symbols = self._names
         for limit in self._limits:
             dim, size = limit.changes()[choice]
             if dim in symbols:
-                found[symbols[str(dim)]] = size
+                changed[symbols[str(dim)]] = size
         for limit in self._limits:
             past, new = (
-                dim if isinstance(dim, int) else found.get(symbols.get(dim)) for dim in (limit.past, limit.sequence)
+                dim if isinstance(dim, int) else changed.get(symbols.get(dim)) for dim in (limit.past, limit.sequence)
             )
             if limit.total in symbols and past is not None and new is not None:
-                found[symbols[str(limit.total)]] = past + new
-        return found
+                changed[symbols[str(limit.total)]] = past + new
+        return changed
 
     def label(self, sizes: Sizes) -> str:
         """Returns sizes as text, for example ``batch=3, x.shape[1]=5``."""
@@ -209,16 +211,16 @@ class Resizer:
                 does not see.
         """
         sizes = dict(self.sizes)
-        for place, dim in enumerate(self._dims):
+        for index, dim in enumerate(self._dims):
             sizes[dim.symbol] = next(
-                (s for s in _candidates(dim, larger, whole, place) if self._allowed({**sizes, dim.symbol: s})), dim.size
+                (s for s in _candidates(dim, larger, whole, index) if self._allowed({**sizes, dim.symbol: s})), dim.size
             )
         return sizes if self._allowed(sizes) else None
 
     def _allowed(self, sizes: Sizes) -> bool:
         """Returns whether the conditions are true for the sizes, and no dim that they determine is negative."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-        holds = all(each.holds(self._named(sizes)) for each in self._conditions) and self._possible(sizes)
+        holds = all(condition.holds(self._named(sizes)) for condition in self._conditions) and self._possible(sizes)
         return holds and not any(is_false(guard, values) for guard in self._guards)
 
     def _possible(self, sizes: Sizes) -> bool:
@@ -266,15 +268,15 @@ def _range(limits: Any) -> tuple[int, int]:
 
 def _around(given: Mapping[str, int], finding: SizeCondition) -> Iterator[dict[str, int]]:
     """Yields sizes with another size of one dim of a finding: close to the given one, or to a number in the finding."""
-    numbers = [int(each) + step for each in re.findall(r"\d+", finding.condition) for step in (0, 1, -1)]
+    numbers = [int(number) + step for number in re.findall(r"\d+", finding.condition) for step in (0, 1, -1)]
     for name in finding.dims:
         near = (given[name] + sign * step for step in range(1, 9) for sign in (1, -1))
         yield from ({**given, name: size} for size in (*near, *numbers) if 1 <= size <= _LARGEST)
 
 
-def _candidates(dim: _Dim, larger: bool, whole: bool, place: int) -> Iterator[int]:
+def _candidates(dim: _Dim, larger: bool, whole: bool, index: int) -> Iterator[int]:
     """Yields the sizes to try for a dim; dims at other places begin at other sizes."""
-    first = 1 + place % 3
+    first = 1 + index % 3
     if larger:
         near: Iterator[int] = (dim.size + step for step in range(first, first + _STEPS))
         multiples = iter([dim.size * 2, dim.size * 3])

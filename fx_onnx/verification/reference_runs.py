@@ -279,16 +279,18 @@ def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
 def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
     """Restores the buffers, numbers and texts of the module at the end, also those that its forward assigns."""
     modules = list(module.modules()) if isinstance(module, torch.nn.Module) else []
-    before = [(each, key, old, old.detach().clone()) for each in modules for key, old in each.named_buffers("", False)]
-    plain = [(each, key, old) for each in modules for key, old in _plain_attributes(each)]
+    before = [
+        (owner, key, old, old.detach().clone()) for owner in modules for key, old in owner.named_buffers("", False)
+    ]
+    plain = [(owner, key, old) for owner in modules for key, old in _plain_attributes(owner)]
     try:
         yield
     finally:
-        for each, key, buffer, values in before:
-            setattr(each, key, buffer.copy_(values))
-        for each, key, old in plain:
-            if getattr(each, key, each) is not old:  # or deleted
-                setattr(each, key, old)
+        for owner, key, buffer, values in before:
+            setattr(owner, key, buffer.copy_(values))
+        for owner, key, old in plain:
+            if getattr(owner, key, owner) is not old:  # or deleted
+                setattr(owner, key, old)
 
 
 def _plain_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:

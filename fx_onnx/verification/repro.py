@@ -88,10 +88,10 @@ def write_repro(
         title: what the repro shows, in one line.
         provider: the execution provider; None is the CPU.
     """
-    arrays = {f"input_{place}": _array(value) for place, value in enumerate(inputs.values())}
-    arrays |= {f"expected_{place}": _array(value) for place, (value, _) in enumerate(outputs.values())}
-    fed = {name: f"input_{place}" for place, name in enumerate(inputs)}
-    wanted = {name: (f"expected_{place}", allowed) for place, (name, (_, allowed)) in enumerate(outputs.items())}
+    arrays = {f"input_{index}": _array(value) for index, value in enumerate(inputs.values())}
+    arrays |= {f"expected_{index}": _array(value) for index, (value, _) in enumerate(outputs.values())}
+    fed = {name: f"input_{index}" for index, name in enumerate(inputs)}
+    wanted = {name: (f"expected_{index}", allowed) for index, (name, (_, allowed)) in enumerate(outputs.items())}
     save(with_numpy_boundary(model), folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
     script = folder / "repro.py"

@@ -205,7 +205,7 @@ def errors_in_double(expected: Any, found: torch.Tensor, exact: Any) -> tuple[fl
     value is infinite if it has another shape, or if an element is finite or NaN or infinite unlike in PyTorch and in
     float64. The error of integers and booleans is the number of elements that differ.
     """
-    eager, onnx, exact = (_as_real(torch.as_tensor(each).detach().cpu()) for each in (expected, found, exact))
+    eager, onnx, exact = (_as_real(torch.as_tensor(value).detach().cpu()) for value in (expected, found, exact))
     if not eager.shape == onnx.shape == exact.shape:
         return 0.0, math.inf
     if not onnx.dtype.is_floating_point:

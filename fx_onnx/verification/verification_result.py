@@ -168,9 +168,9 @@ class Verification:
     # Texts
 
     def __str__(self) -> str:
-        checked = [f"{len(self.outputs)} outputs", *(f"at {each.sizes}" for each in self.sizes)]
+        checked = [f"{len(self.outputs)} outputs", *(f"at {result.sizes}" for result in self.sizes)]
         outputs = [output for run in self.runs for output in run.outputs]
-        notes = [f"{each.name!r} is inaccurate in eager: {each.note}." for each in outputs if each.note]
+        notes = [f"{output.name!r} is inaccurate in eager: {output.note}." for output in outputs if output.note]
         head = f"The ONNX program agrees with the PyTorch module ({', '.join(checked)})."
         if not self.ok:
             head = f"The ONNX program differs from the PyTorch module in {'; '.join(self._problems())}."
@@ -180,11 +180,11 @@ class Verification:
     @property
     def remarks(self) -> list[str]:
         """What was found for sizes that findings exclude, and what was not compared; one sentence each."""
-        found = []
-        for each in self.excluded:
-            verdict = f"differs in {'; '.join(each.problems)}" if not each.ok else f"agrees at {each.sizes}"
-            found.append(f"The finding {each.finding} excludes {each.sizes}: the ONNX program {verdict}.")
-        return [*found, *self.skipped]
+        remarks = []
+        for result in self.excluded:
+            verdict = f"differs in {'; '.join(result.problems)}" if not result.ok else f"agrees at {result.sizes}"
+            remarks.append(f"The finding {result.finding} excludes {result.sizes}: the ONNX program {verdict}.")
+        return [*remarks, *self.skipped]
 
     def table(self, of: str = "outputs") -> str:
         """Returns the differences as a table of plain text.
@@ -197,9 +197,9 @@ class Verification:
         """
         if of == "outputs":
             runs = (*self.runs, *self.excluded)
-            return _table("sizes", [(run.sizes or "given", each) for run in runs for each in run.outputs])
+            return _table("sizes", [(run.sizes or "given", output) for run in runs for output in run.outputs])
         if of == "values":
-            return _table("module", [(each.module, each) for each in self.values])
+            return _table("module", [(value.module, value) for value in self.values])
         if of == "modules":
             return _table("module", list(self.modules.items()))
         raise ArgumentError(f"table() takes 'outputs', 'values' or 'modules', not {of!r}.")
@@ -213,9 +213,9 @@ def by_module(differences: Iterable[Difference]) -> dict[str, Difference]:
 def worst_of(pairs: Iterable[tuple[Key, Difference]]) -> dict[Key, Difference]:
     """Returns the worst difference of each key. One that differs is worse than every one that agrees."""
     worst: dict[Key, Difference] = {}
-    for key, each in pairs:
-        known = worst.setdefault(key, each)
-        worst[key] = max(known, each, key=lambda one: (not one.ok, one.max_rel))
+    for key, difference in pairs:
+        known = worst.setdefault(key, difference)
+        worst[key] = max(known, difference, key=lambda one: (not one.ok, one.max_rel))
     return worst
 
 
@@ -228,14 +228,14 @@ def _table(first: str, rows: Sequence[tuple[str, Difference]]) -> str:
     cells += [
         (
             key or "-",
-            each.name,
-            f"{each.dtype}[{', '.join(map(str, each.shape))}]",
-            f"{each.max_abs:.3g}",
-            f"{each.tolerance:.3g}",
-            f"{each.max_rel:.3g}",
-            each.problem or each.verdict,
+            difference.name,
+            f"{difference.dtype}[{', '.join(map(str, difference.shape))}]",
+            f"{difference.max_abs:.3g}",
+            f"{difference.tolerance:.3g}",
+            f"{difference.max_rel:.3g}",
+            difference.problem or difference.verdict,
         )
-        for key, each in rows
+        for key, difference in rows
     ]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)

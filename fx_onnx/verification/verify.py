@@ -218,11 +218,11 @@ class _Verifier:
         cause: Cause | None = None
         repro: Callable[[Path], Path] | None = None
         samples = self.samples
-        for place, sample in enumerate(samples):
+        for index, sample in enumerate(samples):
             if sample.ok or cause is not None:
                 continue
             diagnosis = Diagnosis(self.sides, getattr(self.program, "_origins", None))
-            samples[place], cause = diagnosis.run(sample)
+            samples[index], cause = diagnosis.run(sample)
             if not sample.ok:
                 repro = self._repro(sample, diagnosis, cause)
         given, *others = samples
@@ -242,5 +242,8 @@ class _Verifier:
 
     def _values(self, sample: Sample) -> tuple[Difference, ...]:
         """Returns the difference of each value that the model computes for an FX node."""
-        found = PartComparison(self.sides, sample.args, sample.kwargs)
-        return tuple(replace(each.difference, module=origin_of(each.part.node, (), None).module) for each in found)
+        comparison = PartComparison(self.sides, sample.args, sample.kwargs)
+        return tuple(
+            replace(compared.difference, module=origin_of(compared.part.node, (), None).module)
+            for compared in comparison
+        )

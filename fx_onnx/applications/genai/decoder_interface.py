@@ -165,12 +165,15 @@ def _cache_templates(values: Iterable[ir.Value], kind: str) -> tuple[dict[str, s
             for number in reversed(before or found_in):
                 template = f"{name[: number.start()]}%d{name[number.end() :]}"
                 numbers[_ROLES[word]][template].add(int(number.group()))
-    found = {role: max(each, key=lambda template: len(each[template])) for role, each in sorted(numbers.items())}
-    layers = {role: numbers[role][template] for role, template in found.items()}
+    templates = {
+        role: max(by_template, key=lambda template: len(by_template[template]))
+        for role, by_template in sorted(numbers.items())
+    }
+    layers = {role: numbers[role][template] for role, template in templates.items()}
     attention = layers.get("key", set()), layers.get("value", set())
-    if not found or attention[0] != attention[1]:
+    if not templates or attention[0] != attention[1]:
         raise _unfit(f"it has no {kind}s for keys and values whose names differ in the number of the layer only")
-    return found, layers
+    return templates, layers
 
 
 def _counts(layers: Mapping[str, Collection[int]]) -> str:
@@ -225,25 +228,25 @@ def _skips_padding(present: ir.Value) -> bool:
 
 def _tokens(inputs: dict[str, ir.Value]) -> tuple[str, ...]:
     """Returns the names of the inputs of integers (batch, sequence)."""
-    found = tuple(name for name in ("input_ids", "attention_mask", "position_ids") if name in inputs)
-    if "input_ids" not in found:
+    tokens = tuple(name for name in ("input_ids", "attention_mask", "position_ids") if name in inputs)
+    if "input_ids" not in tokens:
         raise _unfit(f"no input is named input_ids; its inputs are {', '.join(inputs)}")
-    for name in found:
+    for name in tokens:
         shape, dtype = inputs[name].shape, inputs[name].dtype
         if dtype not in (ir.DataType.INT64, ir.DataType.INT32) or shape is None or len(shape) != 2:
             raise _unfit(f"{name} is not a matrix of integers (batch, sequence)")
         if isinstance(shape[1], int):
             raise _unfit(f"{name} has the static length {shape[1]}, but a prompt may have any length")
-    return found
+    return tokens
 
 
 def _logits(outputs: Sequence[ir.Value]) -> ir.Value:
     """Returns the output of logits (batch, sequence, vocabulary)."""
-    found = [v for v in outputs if v.shape is not None and len(v.shape) == 3 and _is_floating(v)]
-    found = [value for value in found if value.name == "logits"] or found
-    if len(found) != 1:
+    logits = [v for v in outputs if v.shape is not None and len(v.shape) == 3 and _is_floating(v)]
+    logits = [value for value in logits if value.name == "logits"] or logits
+    if len(logits) != 1:
         raise _unfit("it has no output of logits (batch, sequence, vocabulary)")
-    return found[0]
+    return logits[0]
 
 
 def _refuse_other_inputs(inputs: dict[str, ir.Value], known: set[str]) -> None:

@@ -34,11 +34,11 @@ def settings(*sources: Any) -> dict[str, Any]:
     Raises:
         ArgumentError: a source is none of these.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for source in reversed(sources):
         if source is not None:
-            found.update((name, value) for name, value in _values(source).items() if value is not None)
-    return found
+            values.update((name, value) for name, value in _values(source).items() if value is not None)
+    return values
 
 
 def _values(source: Any) -> Mapping[str, Any]:
@@ -122,13 +122,13 @@ def _context_length(values: Mapping[str, Any]) -> int:
 
 def token_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the numbers of the special tokens; padding takes the number of the end if it has none."""
-    found = {name: values[name] for name in _TOKENS if values.get(name) is not None}
-    if not found.get("eos_token_id") and found.get("eos_token_id") != 0:
+    numbers = {name: values[name] for name in _TOKENS if values.get(name) is not None}
+    if not numbers.get("eos_token_id") and numbers.get("eos_token_id") != 0:
         raise ArgumentError(
             "onnxruntime-genai needs the token that ends a text; give save_genai a config or a tokenizer with "
             "eos_token_id.",
             id=MessageId.GENAI_PROGRAM,
         )
-    ends = found["eos_token_id"]
-    found.setdefault("pad_token_id", ends[0] if isinstance(ends, list) else ends)
-    return found
+    ends = numbers["eos_token_id"]
+    numbers.setdefault("pad_token_id", ends[0] if isinstance(ends, list) else ends)
+    return numbers

@@ -115,15 +115,15 @@ def _tokenizer_writer(tokenizer: Any) -> Callable[[Path], Any]:
         return tokenizer.save_pretrained  # type: ignore[no-any-return]
     check_path("tokenizer", tokenizer)
     files = [Path(tokenizer) / name for name in _TOKENIZER_FILES]
-    found = [file for file in files if file.is_file()]
-    if not found:
+    present = [file for file in files if file.is_file()]
+    if not present:
         raise ArgumentError(
             f"The folder {os.fspath(tokenizer)!r} has no files of a tokenizer, such as tokenizer.json.",
             id=MessageId.GENAI_FOLDER,
         )
 
     def copy(folder: Path) -> None:
-        for file in found:
+        for file in present:
             if file.resolve() != (folder / file.name).resolve():
                 shutil.copyfile(file, folder / file.name)
 

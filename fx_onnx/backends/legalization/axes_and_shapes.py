@@ -177,8 +177,8 @@ def split_by_sizes(f: NodeBuilder, node: ir.Node, x: Value, count: int | None) -
     axis = f.attribute("axis", 0)
     size = None if x.shape is None else x.shape[axis]
     if isinstance(size, int):
-        each = -(-size // count)
-        sizes = f.constant([each] * (count - 1) + [size - each * (count - 1)])
+        chunk = -(-size // count)
+        sizes = f.constant([chunk] * (count - 1) + [size - chunk * (count - 1)])
     else:
         total = size_of(f, x, axis)
         part = f.Div(f.Add(total, [count - 1]), [count])
@@ -195,9 +195,9 @@ def split_by_slices(f: NodeBuilder, node: ir.Node, x: Value, sizes: Value) -> Re
     if constant_integers(sizes) is not None:
         return None
     bounds, axis = [f.constant([0])], f.attribute("axis", 0)
-    for place in range(len(node.outputs)):
-        bounds.append(f.Add(bounds[-1], f.Slice(sizes, [place], [place + 1], [0])))
-    return [f.Slice(x, *each, [axis]) for each in itertools.pairwise(bounds)]
+    for index in range(len(node.outputs)):
+        bounds.append(f.Add(bounds[-1], f.Slice(sizes, [index], [index + 1], [0])))
+    return [f.Slice(x, *pair, [axis]) for pair in itertools.pairwise(bounds)]
 
 
 @legalizes("Trilu(x, k | None)", until=13)
@@ -241,14 +241,14 @@ def tile_to_sizes(f: NodeBuilder, node: ir.Node, x: Value, target: Value) -> Res
 
 def _repeated(f: NodeBuilder, x: Value, repeats: Sequence[int | Value]) -> Value:
     """Returns x with new first axes of size 1 up to the number of repeats, repeated along each axis."""
-    known = [each for each in repeats if isinstance(each, int)]
-    if all(each == 1 for each in known) and len(known) == len(repeats) == rank_of(x):
+    known = [repeat for repeat in repeats if isinstance(repeat, int)]
+    if all(repeat == 1 for repeat in known) and len(known) == len(repeats) == rank_of(x):
         return x
     if rank_of(x) == 0:
         x = f.Reshape(x, [1] * len(repeats))
     elif rank_of(x) < len(repeats):
         x = f.Unsqueeze(x, list(range(len(repeats) - rank_of(x))))
-    values = [[each] if isinstance(each, int) else each for each in repeats]
+    values = [[repeat] if isinstance(repeat, int) else repeat for repeat in repeats]
     return f.Tile(x, known if len(known) == len(repeats) else f.Concat(*values, axis=0))
 
 
@@ -282,15 +282,15 @@ def _size_of_result(f: NodeBuilder, values: Sequence[Value], shapes: list[_Sizes
     Raises:
         DeclinedError: there are several such operands, and their sizes may differ.
     """
-    large = [place for place, shape in enumerate(shapes) if shape[axis] != 1]
-    found = {shapes[place][axis] for place in large} or {1}
-    if len(large) > 1 and (len(found) > 1 or None in found):
+    large = [index for index, shape in enumerate(shapes) if shape[axis] != 1]
+    sizes = {shapes[index][axis] for index in large} or {1}
+    if len(large) > 1 and (len(sizes) > 1 or None in sizes):
         raise DeclinedError("it is not known which axes it expands")
-    (size,) = found
+    (size,) = sizes
     if isinstance(size, int):
         return size
-    place = axis - (len(shapes[0]) - rank_of(values[large[0]]))
-    return f.Slice(f.Shape(values[large[0]]), [place], [place + 1], [0])
+    own_axis = axis - (len(shapes[0]) - rank_of(values[large[0]]))
+    return f.Slice(f.Shape(values[large[0]]), [own_axis], [own_axis + 1], [0])
 
 
 @legalizes("Pad(x, pads, value | None, axes)", until=17)
@@ -323,7 +323,7 @@ def pad_by_blocks(f: NodeBuilder, node: ir.Node, x: Value, pads: Value, value: V
     Legal because both mean the same. The attribute ``value`` is a float32.
     """
     amounts = _amounts(f, pads, 2 * known_rank(f))
-    known = [each for each in amounts if isinstance(each, int)]
+    known = [amount for amount in amounts if isinstance(amount, int)]
     mode = f.attribute("mode", "constant")
     fill = np.zeros((), f.dtype.numpy()) if value is None else constant_array(value)
     if len(known) == len(amounts) and (mode != "constant" or (fill is not None and f.dtype is DataType.FLOAT)):
@@ -343,19 +343,19 @@ def _amounts(f: NodeBuilder, pads: Value, count: int) -> list[int | Value]:
     parts = [pads] if maker is None else list(maker.inputs)
     arrays = [constant_array(part) for part in parts]
     if all(array is not None or dims(part) == (1,) for array, part in zip(arrays, parts, strict=True)):
-        found: list[int | Value] = []
+        amounts: list[int | Value] = []
         for array, part in zip(arrays, parts, strict=True):
-            found += [f.Squeeze(part, [0])] if array is None else [int(each) for each in array]
-        return found
-    return [f.Gather(pads, f.constant(place, DataType.INT64), axis=0) for place in range(count)]
+            amounts += [f.Squeeze(part, [0])] if array is None else [int(amount) for amount in array]
+        return amounts
+    return [f.Gather(pads, f.constant(index, DataType.INT64), axis=0) for index in range(count)]
 
 
 def _cut(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int | Value) -> Value:
     """Returns x without the elements that negative pads remove from one axis."""
-    if all(isinstance(each, int) and each >= 0 for each in (before, after)):
+    if all(isinstance(amount, int) and amount >= 0 for amount in (before, after)):
         return x
-    cuts = [f.constant(each, DataType.INT64) if isinstance(each, int) else each for each in (before, after)]
-    first, last = (f.Where(f.Less(each, 0), each, 0) for each in cuts)
+    cuts = [f.constant(amount, DataType.INT64) if isinstance(amount, int) else amount for amount in (before, after)]
+    first, last = (f.Where(f.Less(cut, 0), cut, 0) for cut in cuts)
     result = f.Slice(x, f.Unsqueeze(f.Neg(first), [0]), f.Add(_size_now(f, x, axis), last), [axis])
     name_sizes(f, x, result, [axis])
     return result
@@ -370,9 +370,9 @@ def _padded(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int
             count = f.constant([amount]) if amount > 0 else None
         else:
             count = f.Unsqueeze(f.Where(f.Greater(amount, 0), amount, 0), [0])
-        sizes = [count if each == axis else _size_now(f, x, each) for each in range(rank)] if count is not None else []
+        sizes = [count if dim == axis else _size_now(f, x, dim) for dim in range(rank)] if count is not None else []
         blocks.append(f.Expand(value, f.Concat(*sizes, axis=0)) if sizes else None)
-    parts = [each for each in (blocks[0], x, blocks[1]) if each is not None]
+    parts = [part for part in (blocks[0], x, blocks[1]) if part is not None]
     return x if len(parts) < 2 else f.Concat(*parts, axis=axis)
 
 

@@ -72,12 +72,12 @@ def _ceiled_pads(f: NodeBuilder) -> list[int]:
     kernel = f.attribute("kernel_shape")
     strides, pads = f.attribute("strides", [1] * len(kernel)), list(f.attribute("pads", [0] * 2 * len(kernel)))
     before, after = (dims(value) for value in (f.node.inputs[0], f.node.outputs[0]))
-    for place, (size, stride) in enumerate(zip(kernel, strides, strict=True)):
-        x, y = (None if sizes is None else sizes[place + 2] for sizes in (before, after))
+    for index, (size, stride) in enumerate(zip(kernel, strides, strict=True)):
+        x, y = (None if sizes is None else sizes[index + 2] for sizes in (before, after))
         if not isinstance(x, int) or not isinstance(y, int):
             raise DeclinedError("it has ceil_mode, and its sizes are not static")
-        end = place + len(kernel)
-        pads[end] = max(pads[end], (y - 1) * stride + size - x - pads[place])
+        end = index + len(kernel)
+        pads[end] = max(pads[end], (y - 1) * stride + size - x - pads[index])
         if pads[end] >= size:
             raise DeclinedError("it has ceil_mode with a window that has no element")
     return pads
@@ -115,7 +115,7 @@ def legalize_one_spatial_axis(
     the graph that is the result of a convolution along one axis, or its Relu, has one axis too many. Convolutions along
     two axes are right.
     """
-    given: dict[str, Any] = {name: each.value for name, each in node.attributes.items()}
+    given: dict[str, Any] = {name: attr.value for name, attr in node.attributes.items()}
     options = {name: [_FIRST[name], *value] if name in _FIRST else value for name, value in given.items()}
     if "pads" in options:
         before, after = options["pads"]

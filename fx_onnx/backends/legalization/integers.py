@@ -72,7 +72,7 @@ def compare_halves(f: NodeBuilder, node: ir.Node, a: Value, b: Value) -> Result:
     """
 
     def compared(*operands: Value) -> Value:
-        return f.emit(node.op_type, [f.Cast(each, to=DataType.DOUBLE) for each in operands], {})[0]
+        return f.emit(node.op_type, [f.Cast(operand, to=DataType.DOUBLE) for operand in operands], {})[0]
 
     if a.dtype is DataType.UINT64:
         return "it compares UINT64"
@@ -140,7 +140,7 @@ def sign_of_comparisons(f: NodeBuilder, x: Value) -> Result:
     """
     value = x if _is_float(x) else f.Cast(x, to=DataType.DOUBLE)
     dtype = x.dtype if _is_float(x) or x.dtype in (DataType.INT32, DataType.INT64) else DataType.INT32
-    return f.Cast(f.Sub(*(f.Cast(each, to=dtype) for each in (f.Greater(value, 0.0), f.Less(value, 0.0)))), to=x.dtype)
+    return f.Cast(f.Sub(*(f.Cast(sign, to=dtype) for sign in (f.Greater(value, 0.0), f.Less(value, 0.0)))), to=x.dtype)
 
 
 # ---------------------------------------------------------------- choices
@@ -158,7 +158,7 @@ def choose_by_products(f: NodeBuilder, condition: Value, a: Value, b: Value) -> 
     known = [constant_array(value) for value in (a, b)]
     if not is_integer(f.dtype) and any(array is None or not np.isfinite(array).all() for array in known):
         return "that opset has no operator that chooses between floats"
-    chosen, other = (f.Cast(each, to=f.dtype) for each in (condition, f.Not(condition)))
+    chosen, other = (f.Cast(mask, to=f.dtype) for mask in (condition, f.Not(condition)))
     return f.Add(f.Mul(chosen, a), f.Mul(other, b))
 
 
@@ -221,7 +221,7 @@ def compute_each_bit(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -
         bits = f.Mul(first, second)
     else:
         bits = f.Max(first, second) if node.op_type == "BitwiseOr" else f.Abs(f.Sub(first, second))
-    weights = [1 << place % 32 for place in range(count)]
+    weights = [1 << bit % 32 for bit in range(count)]
     if f.dtype.is_signed() or count == 64:
         weights[-1] = -weights[-1]
     weighted = f.Mul(bits, weights)
@@ -237,8 +237,8 @@ def compute_each_bit(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -
 def _bits(f: NodeBuilder, x: Value, count: int) -> Value:
     """Returns the bits of x along a new last axis, as INT64. No intermediate number leaves the range of INT64."""
     shifted = f.Unsqueeze(f.Cast(x, to=DataType.INT64), [-1])
-    place = np.arange(count)
-    for powers in (2 ** np.minimum(place, 62), np.where(place == 63, 2, 1))[: 2 if count == 64 else 1]:
+    exponents = np.arange(count)
+    for powers in (2 ** np.minimum(exponents, 62), np.where(exponents == 63, 2, 1))[: 2 if count == 64 else 1]:
         shifted = f.Div(f.Sub(shifted, f.Mod(shifted, powers)), powers)
     return f.Mod(shifted, [2])
 

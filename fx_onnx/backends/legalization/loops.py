@@ -102,12 +102,12 @@ def legalize_initial_states(f: NodeBuilder, node: ir.Node, x: Value, rest: Seque
     """
     places, width = _STATES[node.op_type], f.attribute("hidden_size", 0)
     inputs = [x, *rest, *[None] * (places[-1] - len(rest))]
-    if all(inputs[place] is not None for place in places):
+    if all(inputs[index] is not None for index in places):
         return None
     if f.attribute("layout", 0) or not width:
         return "the batch is the first axis, or the size of the state is not an attribute"
     directions = 2 if f.attribute("direction", "forward") == "bidirectional" else 1
     zeros = f.Expand(f.constant(0, x.dtype), f.Concat([directions], f.Shape(x, start=1, end=2), [width], axis=0))
-    for place in places:
-        inputs[place] = inputs[place] or zeros
+    for index in places:
+        inputs[index] = inputs[index] or zeros
     return f.emit(node.op_type, inputs, node.attributes, outputs=len(node.outputs))

@@ -25,15 +25,15 @@ def gather_losses(f: NodeBuilder, node: ir.Node, x: Value, target: Value, weight
     if node.op_type == "SoftmaxCrossEntropyLoss":
         x = _log_softmax(f, x, rank_of(x))
     ignored = f.attribute("ignore_index")
-    counts, place = f.constant(1), target
+    counts, index = f.constant(1), target
     if ignored is not None:
         is_ignored = f.Equal(target, ignored)
-        place = f.Where(is_ignored, 0, target)
+        index = f.Where(is_ignored, 0, target)
         counts = f.Where(is_ignored, f.constant(0), counts)
     if weight is not None:
-        counts = f.Mul(f.Gather(weight, place, axis=0), counts)
-    found = f.Squeeze(f.GatherElements(x, f.Unsqueeze(place, [1]), axis=1), [1])
-    losses = f.Mul(f.Neg(found), counts)
+        counts = f.Mul(f.Gather(weight, index, axis=0), counts)
+    picked = f.Squeeze(f.GatherElements(x, f.Unsqueeze(index, [1]), axis=1), [1])
+    losses = f.Mul(f.Neg(picked), counts)
     if ignored is not None:  # the element of an ignored target may be infinite
         losses = f.Where(is_ignored, 0, losses)
     reduction = f.attribute("reduction", "mean")
@@ -85,12 +85,12 @@ def normalize_batch_in_one_type(
     x; opset 14 allows one type for x, scale and bias.
     """
     operands = [x, scale, bias, mean, variance]
-    widest = max([each.dtype for each in operands if each.dtype is not None], key=lambda dtype: dtype.bitwidth)
-    if all(each.dtype in (None, widest) for each in operands):
+    widest = max([operand.dtype for operand in operands if operand.dtype is not None], key=lambda dtype: dtype.bitwidth)
+    if all(operand.dtype in (None, widest) for operand in operands):
         return None
-    wide = [each if each.dtype is widest else f.Cast(each, to=widest) for each in operands]
+    wide = [operand if operand.dtype is widest else f.Cast(operand, to=widest) for operand in operands]
     results = f.emit("BatchNormalization", wide, node.attributes, outputs=len(node.outputs))
-    return [f.Cast(each, to=output.dtype) for each, output in zip(results, node.outputs, strict=True)]
+    return [f.Cast(result, to=output.dtype) for result, output in zip(results, node.outputs, strict=True)]
 
 
 @legalizes("BatchNormalization(x, scale, bias, mean, variance)", until=13)

@@ -40,7 +40,7 @@ def legalize_gemm_bias(f: NodeBuilder, node: ir.Node, x: Value, w: Value, bias: 
     """
     if f.attribute("beta", 1.0) != 1.0:
         return "beta is not 1"
-    return f.Add(f.Gemm(x, w, **{name: each for name, each in node.attributes.items() if name != "beta"}), bias)
+    return f.Add(f.Gemm(x, w, **{name: attr for name, attr in node.attributes.items() if name != "beta"}), bias)
 
 
 @legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn",))
@@ -64,7 +64,7 @@ def legalize_integer_products(f: NodeBuilder, a: Value, b: Value, zero_points: S
         f.MatMul(part(first, len(rows) - 1, start), part(second, len(columns) - 2, start))
         for start in range(0, max(length, 1), _EXACT)
     ]
-    return reduce(f.Add, [f.Cast(each, to=DataType.INT32) for each in products])
+    return reduce(f.Add, [f.Cast(product, to=DataType.INT32) for product in products])
 
 
 @legalizes(
@@ -161,9 +161,9 @@ def einsum_by_products(f: NodeBuilder, operands: Sequence[Value]) -> Result:
     """
     values = list(operands)
     terms, output = _labels(f, values)
-    for place in range(len(terms)):
-        while len(set(terms[place])) < len(terms[place]):
-            values[place], terms[place] = _diagonal(f, values[place], terms[place])
+    for index in range(len(terms)):
+        while len(set(terms[index])) < len(terms[index]):
+            values[index], terms[index] = _diagonal(f, values[index], terms[index])
     if len(terms) == 2 and (product := _matrix_product(f, values, terms, output)) is not None:
         return product
     order = [*output, *(label for label in dict.fromkeys("".join(terms)) if label not in output)]
@@ -180,22 +180,22 @@ def _labels(f: NodeBuilder, values: list[Value]) -> tuple[list[str], str]:
     left, arrow, output = f.attribute("equation").replace(" ", "").partition("->")
     terms = left.split(",")
     counts = [rank_of(x) - len(t.replace("...", "")) if "..." in t else 0 for x, t in zip(values, terms, strict=True)]
-    batch = [chr(place) for place in range(0x3B1, 0x3B1 + max(counts, default=0))]
+    batch = [chr(code) for code in range(0x3B1, 0x3B1 + max(counts, default=0))]
     if not arrow:
-        output = "..." + "".join(sorted(each for each in set(left) - set(",.") if left.count(each) == 1))
+        output = "..." + "".join(sorted(label for label in set(left) - set(",.") if left.count(label) == 1))
     terms = [t.replace("...", "".join(batch[len(batch) - count :])) for t, count in zip(terms, counts, strict=True)]
     return terms, output.replace("...", "".join(batch))
 
 
 def _diagonal(f: NodeBuilder, value: Value, term: str) -> tuple[Value, str]:
     """Returns the diagonal along the axes of the first repeated label, which becomes the last axis, and the labels."""
-    label = next(each for each in term if term.count(each) > 1)
-    first, second = [place for place, each in enumerate(term) if each == label][:2]
-    others = [place for place in range(len(term)) if place not in (first, second)]
+    label = next(letter for letter in term if term.count(letter) > 1)
+    first, second = [index for index, letter in enumerate(term) if letter == label][:2]
+    others = [index for index in range(len(term)) if index not in (first, second)]
     steps = f.Add(size_of(f, value, first), [1])
     flat = f.Reshape(f.Transpose(value, perm=[*others, first, second]), [0] * len(others) + [-1])
     diagonal = f.Slice(flat, [0], [2**63 - 1], [len(others)], steps)
-    return diagonal, "".join(term[place] for place in others) + label
+    return diagonal, "".join(term[index] for index in others) + label
 
 
 def _spread(f: NodeBuilder, value: Value, term: str, order: list[str]) -> Value:
@@ -258,7 +258,7 @@ def quantize_along_axis(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, z
     """
     rank = None if scale.shape is None else len(scale.shape)
     if rank == 0:
-        kept = {name: each for name, each in node.attributes.items() if name != "axis"}
+        kept = {name: attr for name, attr in node.attributes.items() if name != "axis"}
         return f.emit(node.op_type, node.inputs, kept)[0]
     if rank != 1:
         return "its scale is not a scalar or a vector"
@@ -312,7 +312,7 @@ def _reason_against(quantize: ir.Node) -> str:
 
 def _quantized(f: NodeBuilder, quantize: ir.Node) -> Value:
     """Returns the result of a QuantizeLinear as a float: Clip(Round(x / scale) + zero_point)."""
-    x, scale = (each for each in quantize.inputs[:2] if each is not None)
+    x, scale = (operand for operand in quantize.inputs[:2] if operand is not None)
     quotient, zero_point = f.Div(x, _aligned(f, quantize, scale)), [*quantize.inputs, None][2]
     rounded = f.Round(quotient) if f.editor.opset > 10 else round_half_to_even(f, quotient)
     if zero_point is not None:

@@ -120,7 +120,7 @@ def slice_by_gathers(
     Legal because both take the same elements. The attributes are for constant bounds and steps of 1.
     """
     first, last = (constant_array(value) for value in (starts, ends))
-    count = next((len(each) for each in (static_integers(axes, "axes are"), first, last) if each is not None), None)
+    count = next((len(known) for known in (static_integers(axes, "axes are"), first, last) if known is not None), None)
     if count is None:
         return "its axes are not known"
     each_axis = static_integers(axes, "axes are") or list(range(count))
@@ -128,12 +128,12 @@ def slice_by_gathers(
     if first is not None and last is not None and set(each_step) <= {1}:
         return f.Slice(x, [int(start) for start in first], [int(end) for end in last], each_axis)
     result = x
-    for place, (axis, step) in enumerate(zip(each_axis, each_step, strict=True)):
+    for index, (axis, step) in enumerate(zip(each_axis, each_step, strict=True)):
         size = sizes_of(x)[axis]
         if isinstance(size, int) and first is not None and last is not None:
-            places = f.constant(_known_places(int(first[place]), int(last[place]), size, step))
+            places = f.constant(_known_places(int(first[index]), int(last[index]), size, step))
         else:
-            places = _places(f, [starts, ends], place, scalar_size(f, x, axis), step)
+            places = _places(f, [starts, ends], index, scalar_size(f, x, axis), step)
         result = f.Gather(result, places, axis=axis)
     return result
 
@@ -145,14 +145,14 @@ def _known_places(start: int, end: int, size: int, step: int) -> list[int]:
     return list(range(min(max(start, 0), last), min(max(end, least), last), step))
 
 
-def _places(f: NodeBuilder, bounds: list[Value], place: int, size: Value, step: int) -> Value:
+def _places(f: NodeBuilder, bounds: list[Value], index: int, size: Value, step: int) -> Value:
     """Returns the indices of a slice of one axis, whose bounds are at ``place``.
 
     ONNX clamps a bound: it is at most the size or the last index, and at least 0, or -1 for the end of a negative step.
     """
     clamped = []
     for values, least in zip(bounds, (0, 0 if step > 0 else -1), strict=True):
-        bound = f.Gather(values, f.constant(place, DataType.INT64), axis=0)
+        bound = f.Gather(values, f.constant(index, DataType.INT64), axis=0)
         bound = bound if values.dtype is DataType.INT64 else f.Cast(bound, to=DataType.INT64)
         bound = f.Where(f.Less(bound, 0), f.Add(bound, size), bound)
         last = size if step > 0 else f.Sub(size, 1)
@@ -184,7 +184,7 @@ def legalize_slices_from_the_end(
     places = list(range(len(bounds[0] or bounds[1] or ()))) if axes is None else constant_integers(axes)
     if places is None or (steps is not None and min(constant_integers(steps) or [0]) < 1):
         return "the axes are computed, or a step is negative or computed"
-    places = [place % len(sizes) for place in places]
+    places = [axis % len(sizes) for axis in places]
     first, last = (None if given is None else _clipped(f, x, sizes, places, given) for given in bounds)
     return f.Slice(x, first or starts, last or ends, *rest) if first or last else None
 
@@ -272,13 +272,13 @@ def legalize_unique(f: NodeBuilder, node: ir.Node, x: Value, is_sorted: int) -> 
     begins = f.Slice(f.Concat(np.array([True]), differs, axis=0), [0], length, [0])
     positions = f.Squeeze(f.NonZero(begins), [0])
     results: list[Value | None] = [None] * len(node.outputs)
-    for place in [place for place, output in enumerate(node.outputs) if is_read(output)]:
-        if place == 0:
-            found = f.Gather(numbers, positions)
-            results[0] = f.Cast(found, to=DataType.BOOL) if x.dtype == DataType.BOOL else found
-        elif place == 1:
+    for index in [index for index, output in enumerate(node.outputs) if is_read(output)]:
+        if index == 0:
+            distinct = f.Gather(numbers, positions)
+            results[0] = f.Cast(distinct, to=DataType.BOOL) if x.dtype == DataType.BOOL else distinct
+        elif index == 1:
             results[1] = f.Gather(order, positions)
-        elif place == 2:
+        elif index == 2:
             runs = f.Sub(f.CumSum(f.Cast(begins, to=DataType.INT64), np.array(0)), 1)
             results[2] = f.Gather(runs, f.emit("TopK", [order, length], {"axis": 0, "largest": 0}, outputs=2)[1])
         else:

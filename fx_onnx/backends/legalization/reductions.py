@@ -84,15 +84,15 @@ def add_slices_by_loop(f: NodeBuilder, x: Value, axis: Value) -> Result:
     Legal because this is the definition of CumSum.
     """
     rank = known_rank(f)
-    (place,) = static_integers(axis, "axis is") or [0]
+    (reduced,) = static_integers(axis, "axis is") or [0]
     if not rank:
         return "its input is a scalar"
     is_reverse, is_exclusive = f.attribute("reverse", 0), f.attribute("exclusive", 0)
-    order = [place % rank, *(each for each in range(rank) if each != place % rank)]
+    order = [reduced % rank, *(other for other in range(rank) if other != reduced % rank)]
     slices, length = f.Transpose(x, perm=order), scalar_size(f, x, order[0])
     last = f.Sub(length, 1)
     zero = f.constant(0)
-    start = f.Expand(zero, f.Concat(*(size_of(f, x, each) for each in order[1:]), axis=0)) if rank > 1 else zero
+    start = f.Expand(zero, f.Concat(*(size_of(f, x, dim) for dim in order[1:]), axis=0)) if rank > 1 else zero
 
     def add_slice(b: NodeBuilder, number: Value, carried: Sequence[Value]) -> Iteration:
         total = b.Add(*carried, b.Gather(slices, b.Sub(last, number) if is_reverse else number, axis=0))
@@ -101,7 +101,7 @@ def add_slices_by_loop(f: NodeBuilder, x: Value, axis: Value) -> Result:
     sums = loop(f, [start], add_slice, count=length)[1]
     if is_reverse:
         sums = f.Gather(sums, f.Sub(last, counted(f, length)), axis=0)
-    return f.Transpose(sums, perm=[order.index(each) for each in range(rank)])
+    return f.Transpose(sums, perm=[order.index(dim) for dim in range(rank)])
 
 
 # ---------------------------------------------------------------- scatters

@@ -50,7 +50,7 @@ def resize_all_axes(f: NodeBuilder, node: ir.Node, x: Value, scales: Value | Non
         return "it keeps the aspect ratio"
     if axes := f.attribute("axes"):
         rank = known_rank(f)
-        places = {axis % rank: place for place, axis in enumerate(axes)}
+        places = {axis % rank: index for index, axis in enumerate(axes)}
         if scales is not None:
             one = f.constant(np.ones(1, np.float32))
             scales = _all_axes(f, scales, [places.get(axis, one) for axis in range(rank)])
@@ -59,7 +59,7 @@ def resize_all_axes(f: NodeBuilder, node: ir.Node, x: Value, scales: Value | Non
                 f, sizes, [places[axis] if axis in places else size_of(f, x, axis) for axis in range(rank)]
             )
     newer = ("axes", "keep_aspect_ratio_policy", "antialias")
-    kept = {name: each for name, each in node.attributes.items() if name not in newer}
+    kept = {name: attr for name, attr in node.attributes.items() if name not in newer}
     return f.Resize(x, None, scales, *([] if sizes is None else [sizes]), **kept)
 
 
@@ -67,8 +67,8 @@ def _all_axes(f: NodeBuilder, values: Value, parts: Sequence[int | Value]) -> Va
     """Concatenates elements of ``values``, given by position, and other values of one element."""
     known = constant_array(values)
     arrays = [constant_array(p) if isinstance(p, Value) else None if known is None else known[p : p + 1] for p in parts]
-    if (found := [array for array in arrays if array is not None]) and len(found) == len(parts):
-        return f.constant(np.concatenate(found))
+    if (constants := [array for array in arrays if array is not None]) and len(constants) == len(parts):
+        return f.constant(np.concatenate(constants))
     return f.Concat(*(f.Slice(values, [p], [p + 1], [0]) if isinstance(p, int) else p for p in parts), axis=0)
 
 
@@ -223,8 +223,8 @@ def legalize_computed_resizes(
         return "the dtype is not float32, or the rank is unknown"
     result = x
     for axis in [axis for axis in range(len(before)) if before[axis] != after[axis]]:
-        place = _Axis(f, result, sizes, axis, len(before))
-        result = place.nearest(result) if mode == "nearest" else place.linear(result, coordinates)
+        one_axis = _Axis(f, result, sizes, axis, len(before))
+        result = one_axis.nearest(result) if mode == "nearest" else one_axis.linear(result, coordinates)
     return f.Identity(x) if result is x else result
 
 

@@ -31,7 +31,7 @@ def gather_neighbours(f: NodeBuilder, x: Value, grid: Value) -> Result:
     mode = f.attribute("mode", "bilinear")
     if known_rank(f) != 4 or mode not in ("bilinear", "nearest"):
         return f"its mode is {mode}, or it samples no image"
-    columns, rows = (_positions(f, grid, x, place, axis) for place, axis in ((0, 3), (1, 2)))
+    columns, rows = (_positions(f, grid, x, index, axis) for index, axis in ((0, 3), (1, 2)))
     if mode == "nearest":
         result = _elements(f, x, f.Round(rows), f.Round(columns))
     else:
@@ -42,13 +42,13 @@ def gather_neighbours(f: NodeBuilder, x: Value, grid: Value) -> Result:
 
 def _shape(f: NodeBuilder, *sizes: tuple[Value, int] | Value | list[int]) -> Value:
     """Concatenates sizes, of which some are an axis of a value."""
-    return f.Concat(*(size_of(f, *each) if isinstance(each, tuple) else each for each in sizes), axis=0)
+    return f.Concat(*(size_of(f, *size) if isinstance(size, tuple) else size for size in sizes), axis=0)
 
 
-def _positions(f: NodeBuilder, grid: Value, x: Value, place: int, axis: int) -> Value:
+def _positions(f: NodeBuilder, grid: Value, x: Value, index: int, axis: int) -> Value:
     """Returns the positions along one axis of the image, (batch, 1, points), from coordinates between -1 and 1."""
     sizes = _shape(f, (grid, 0), [1], f.Mul(size_of(f, grid, 1), size_of(f, grid, 2)))
-    coordinates = f.Reshape(f.Gather(grid, np.array(place), axis=3), sizes, allowzero=1)
+    coordinates = f.Reshape(f.Gather(grid, np.array(index), axis=3), sizes, allowzero=1)
     size = f.Cast(size_of(f, x, axis), to=f.dtype)
     half = f.Mul(f.Add(coordinates, 1.0), 0.5)
     aligned = f.attribute("align_corners", 0)
@@ -92,15 +92,15 @@ def _elements(f: NodeBuilder, x: Value, rows: Value, columns: Value) -> Value:
     """Returns the elements of x at whole positions, (batch, channels, points); zero beyond the edges."""
     height, width = (f.Cast(size_of(f, x, axis), to=f.dtype) for axis in (2, 3))
     row, column = _clipped(f, rows, height), _clipped(f, columns, width)
-    whole_row, whole_column = (f.Cast(each, to=DataType.INT64) for each in (row, column))
-    place = f.Add(f.Mul(whole_row, size_of(f, x, 3)), whole_column)
+    whole_row, whole_column = (f.Cast(index, to=DataType.INT64) for index in (row, column))
+    position = f.Add(f.Mul(whole_row, size_of(f, x, 3)), whole_column)
     sizes = _shape(f, (x, 0), (x, 1), f.Mul(size_of(f, x, 2), size_of(f, x, 3)))
     flat = f.Reshape(x, sizes, allowzero=1)
-    found = f.GatherElements(flat, f.Expand(place, _shape(f, [1], (x, 1), [1])), axis=2)
+    elements = f.GatherElements(flat, f.Expand(position, _shape(f, [1], (x, 1), [1])), axis=2)
     if f.attribute("padding_mode", "zeros") != "zeros":
-        return found
+        return elements
     is_inside = f.And(f.Equal(row, rows), f.Equal(column, columns))
-    return f.Where(is_inside, found, 0.0)
+    return f.Where(is_inside, elements, 0.0)
 
 
 # ---------------------------------------------------------------- RoiAlign
@@ -126,7 +126,7 @@ def pool_regions(f: NodeBuilder, node: ir.Node, x: Value, regions: Value, batch:
         image = b.Gather(x, b.Gather(batch, number, axis=0), axis=0)
         corners = b.Sub(b.Mul(b.Gather(regions, number, axis=0), scale), 0.5)
         rows, columns = (
-            _weights(b, x, corners, place, axis, bins, ratio) for place, axis, bins in ((1, 2, height), (0, 3, width))
+            _weights(b, x, corners, index, axis, bins, ratio) for index, axis, bins in ((1, 2, height), (0, 3, width))
         )
         pooled = b.MatMul(b.MatMul(rows, image), b.Transpose(columns, perm=[1, 0]))
         return Iteration([b.Identity(*carried)], [pooled])
@@ -137,20 +137,20 @@ def pool_regions(f: NodeBuilder, node: ir.Node, x: Value, regions: Value, batch:
     return f.Reshape(pooled, _shape(f, (regions, 0), (x, 1), [height, width]), allowzero=1)
 
 
-def _weights(f: NodeBuilder, x: Value, corners: Value, place: int, axis: int, bins: int, ratio: int) -> Value:
+def _weights(f: NodeBuilder, x: Value, corners: Value, index: int, axis: int, bins: int, ratio: int) -> Value:
     """Returns the weights of the rows, or columns, of the image for each bin: (bins, size).
 
     The first corner's coordinate is at ``place``, the second corner's two places later. A ``ratio`` of 0 takes as many
     samples as a bin has rows.
     """
-    start, end = (f.Gather(corners, np.array(each), axis=0) for each in (place, place + 2))
+    start, end = (f.Gather(corners, np.array(corner), axis=0) for corner in (index, index + 2))
     length = f.Sub(end, start)
-    each = f.Div(length, float(bins))
-    wanted = f.constant(float(ratio)) if ratio > 0 else f.Ceil(each)
+    bin_size = f.Div(length, float(bins))
+    wanted = f.constant(float(ratio)) if ratio > 0 else f.Ceil(bin_size)
     samples = f.Max(wanted, 1.0)
     numbers = _numbers(f, f.Cast(samples, to=DataType.INT64))
-    within = f.Div(f.Mul(f.Add(numbers, 0.5), each), samples)
-    first = f.Add(f.Mul(f.constant(np.arange(bins, dtype=f.dtype.numpy())[:, None]), each), start)
+    within = f.Div(f.Mul(f.Add(numbers, 0.5), bin_size), samples)
+    first = f.Add(f.Mul(f.constant(np.arange(bins, dtype=f.dtype.numpy())[:, None]), bin_size), start)
     positions = f.Add(first, within)  # (bins, samples)
     length_of_x = scalar_size(f, x, axis)
     size = f.Cast(length_of_x, to=f.dtype)
@@ -186,7 +186,7 @@ def multiply_by_roots_of_unity(f: NodeBuilder, x: Value, length: Value | None) -
     size = sizes[axis]
     if not isinstance(parts, int) or (isinstance(size, int) and not 0 < size <= MAX_MATRIX_LENGTH):
         return f"the length of the transform is not at most {MAX_MATRIX_LENGTH}"
-    others = [each for each in range(rank - 1) if each != axis]
+    others = [other for other in range(rank - 1) if other != axis]
     kept = [0] * len(others)
     if isinstance(size, int):
         count = size // 2 + 1 if f.attribute("onesided", 0) else size

@@ -114,20 +114,20 @@ def legalize_gather_elements(f: NodeBuilder, x: Value, indices: Value, axis: int
     NumPy, it reads one index of each row of a matrix, so that the result is wrong or there is none. It also refuses
     indices that are shorter than the tensor along another axis.
     """
-    sizes, found = dims(x), dims(indices)
-    if not sizes or found is None:
+    sizes, wanted = dims(x), dims(indices)
+    if not sizes or wanted is None:
         return "the rank is unknown"
     axis, rank = axis % len(sizes), len(sizes)
     length = sizes[axis]
-    if isinstance(length, int) and length <= _FEW and _without(sizes, axis) == _without(found, axis):
+    if isinstance(length, int) and length <= _FEW and _without(sizes, axis) == _without(wanted, axis):
         return None
     shape = f.Shape(indices)
     coordinates = []
-    for place in range(rank):
+    for dim in range(rank):
         number = indices
-        if place != axis:
-            every = f.Range(0, f.Squeeze(f.Shape(indices, start=place, end=place + 1), [0]), 1)
-            beside = [each for each in range(rank) if each != place]
+        if dim != axis:
+            every = f.Range(0, f.Squeeze(f.Shape(indices, start=dim, end=dim + 1), [0]), 1)
+            beside = [other for other in range(rank) if other != dim]
             number = f.Expand(f.Unsqueeze(every, beside) if beside else every, shape)
         elif indices.dtype != DataType.INT64:
             number = f.Cast(indices, to=DataType.INT64)
@@ -150,7 +150,7 @@ def one_hot_by_equal(f: NodeBuilder, indices: Value, depth: Value, values: Value
         return "its values are not 0 and 1"
     rank = rank_of(indices) + 1
     axis = f.attribute("axis", -1) % rank
-    numbers = np.arange(count, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(rank)])
+    numbers = np.arange(count, dtype=np.int64).reshape([-1 if dim == axis else 1 for dim in range(rank)])
     places = indices if indices.dtype is DataType.INT64 else f.Cast(indices, to=DataType.INT64)
     return f.Cast(f.Equal(f.Unsqueeze(places, [axis]), numbers), to=f.dtype)
 
@@ -308,7 +308,7 @@ def _index_of_rows(f: NodeBuilder, x: Value, indices: Value, updates: Value) -> 
     rank = len(after)
     axis = f.attribute("axis", 0) % rank
     before = (1,) * (rank - len(before)) + tuple(before)
-    is_whole = all(before[each] == 1 and after[each] == sizes[each] for each in range(rank) if each != axis)
+    is_whole = all(before[dim] == 1 and after[dim] == sizes[dim] for dim in range(rank) if dim != axis)
     if not is_whole or before[axis] != sizes[axis] or maker is None or rank == 1:
         return None
     return f.Reshape(maker.inputs[0], [-1])
@@ -318,11 +318,11 @@ def _reduced_rows(f: NodeBuilder, x: Value, index: Value, updates: Value, op_typ
     """Returns the reduction of slices along the axis of the node, which becomes the first one."""
     rank = rank_of(x)
     axis = f.attribute("axis", 0) % rank
-    order = [axis, *(each for each in range(rank) if each != axis)]
+    order = [axis, *(other for other in range(rank) if other != axis)]
     rows, values = (f.Transpose(v, perm=order) for v in (x, updates)) if axis else (x, updates)
     size = f.Squeeze(f.Slice(f.Shape(x), [axis], [axis + 1], [0]), [0])
     result = _reduced(f, rows, f.Gather(f.Range(0, size, 1), index), values, op_type, rank - 1)
-    return f.Transpose(result, perm=[order.index(each) for each in range(rank)])
+    return f.Transpose(result, perm=[order.index(dim) for dim in range(rank)])
 
 
 def _with_row_axis(f: NodeBuilder, value: Value, count: Value | list[int], x: Value, indexed: int) -> Value:
@@ -342,12 +342,12 @@ def _positions_of_elements(f: NodeBuilder, x: Value, indices: Value) -> Value:
     rank = rank_of(x)
     axis = f.attribute("axis", 0) % rank
     every = f.Reshape(f.Range(0, f.Size(x), 1), f.Shape(x), allowzero=1)
-    others = [each for each in range(rank) if each != axis]
+    others = [other for other in range(rank) if other != axis]
     if others:
         ends = f.Concat(*(f.Slice(f.Shape(indices), [a], [a + 1], [0]) for a in others), axis=0)
         every = f.Slice(every, [0] * len(others), ends, others)
-    found = f.GatherElements(every, indices, axis=axis)
-    return found if rank == 1 else f.Reshape(found, [-1])
+    positions = f.GatherElements(every, indices, axis=axis)
+    return positions if rank == 1 else f.Reshape(positions, [-1])
 
 
 def _positions_of_tuples(f: NodeBuilder, x: Value, indices: Value, depth: int) -> Value:
@@ -357,8 +357,8 @@ def _positions_of_tuples(f: NodeBuilder, x: Value, indices: Value, depth: int) -
         sizes = f.Slice(sizes, [0], [depth], [0])
         count = f.ReduceProd(sizes, keepdims=0)
     every = f.Reshape(f.Range(0, count, 1), sizes, allowzero=1)
-    found = f.GatherND(every, indices)
-    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1])
+    positions = f.GatherND(every, indices)
+    return positions if len(indices.shape or ()) == 2 else f.Reshape(positions, [-1])
 
 
 # ---------------------------------------------------------------- reduction

@@ -141,8 +141,8 @@ class InsertCasts(KernelPass):
 
         def moved(op_type: str, wide_dtype: Callable[[ir.Node, Mapping[ir.Node, Plan]], DataType | None]) -> _Moves:
             """Returns the nodes of an operator that may move elements of a wide dtype, with the dtype."""
-            found = {node: wide_dtype(node, plans) for node in nodes if node.op_type == op_type and node not in plans}
-            return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
+            widened = {node: wide_dtype(node, plans) for node in nodes if node.op_type == op_type and node not in plans}
+            return {node: wide for node, wide in widened.items() if wide is not None and runs(node, wide)}
 
         def runs(node: ir.Node, dtype: DataType) -> bool:
             inputs, outputs = (_with_dtype(values, dtype) for values in (node.inputs, node.outputs))
@@ -183,7 +183,7 @@ def _dtypes(values: Iterable[ir.Value | None]) -> Types:
 def _with_dtype(values: Iterable[ir.Value | None], dtype: DataType) -> Types:
     """Returns the dtypes of values, of which those with the dtype of the first one have another dtype."""
     dtypes = _dtypes(values)
-    return tuple(dtype if each is dtypes[0] else each for each in dtypes)
+    return tuple(dtype if old is dtypes[0] else old for old in dtypes)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -206,9 +206,9 @@ def _plan(
 
 def _parameters(formal: Sequence[Parameter], count: int) -> Iterator[Parameter | None]:
     """Yields the formal parameter of each actual one; None beyond the last and for heterogeneous variadic ones."""
-    for place in range(count):
-        last = formal[min(place, len(formal) - 1)] if formal else None
-        if last is None or (place >= len(formal) and not last.variadic) or (last.variadic and not last.homogeneous):
+    for index in range(count):
+        last = formal[min(index, len(formal) - 1)] if formal else None
+        if last is None or (index >= len(formal) and not last.variadic) or (last.variadic and not last.homogeneous):
             yield None
         else:
             yield last
@@ -242,7 +242,7 @@ def _chosen(
         for variable, dtype in bound.items():
             possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype}) - refused
             options = [dtype, *_wider_dtypes(schema.name, dtype)]
-            rank = next((place for place, option in enumerate(options) if option in possible), None)
+            rank = next((index for index, option in enumerate(options) if option in possible), None)
             if rank is None:
                 break
             ranks.append(rank)
@@ -262,10 +262,10 @@ def _admitted(tables: tuple[str, ...], schema: OperatorSchema, opset: int) -> It
     """
     variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     version = since_version(schema.name, opset)
-    found = first_kernels(tables, schema.name, version) if version is not None else ()
-    for each in found:
-        yield {variables.get(name, name): dtypes for name, dtypes in each.admitted.items()}
-    if found:
+    kernels = first_kernels(tables, schema.name, version) if version is not None else ()
+    for kernel in kernels:
+        yield {variables.get(name, name): dtypes for name, dtypes in kernel.admitted.items()}
+    if kernels:
         return
     definition: Any = onnx.defs.get_schema(schema.name, opset)
     if definition.has_function or definition.has_context_dependent_function:
@@ -276,7 +276,7 @@ def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
     """Returns the dtypes to which the operator may be promoted, the preferred one first."""
     wider = _WIDER.get(dtype, ())
     if op_type in _UNSIGNED:
-        return tuple(each for each in wider if each.name.startswith("UINT"))
+        return tuple(candidate for candidate in wider if candidate.name.startswith("UINT"))
     return (*wider, *_WIDER_FOR_SELECTION.get(dtype, ())) if op_type in _SELECTS else wider
 
 
@@ -332,9 +332,9 @@ class _Casts:
 
     def around(self, node: ir.Node, plan: Plan) -> None:
         """Makes ``node`` compute in the dtypes of the plan, between Casts."""
-        for place, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=False)):
+        for index, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=False)):
             if value is not None and dtype is not None:
-                node.replace_input_with(place, self._widen(value, dtype, node))
+                node.replace_input_with(index, self._widen(value, dtype, node))
         for value, dtype in zip(node.outputs, plan[1], strict=True):
             if value.name and dtype is not None:
                 self._narrow_result(node, value, dtype)

@@ -40,13 +40,13 @@ def _windows(
     steps = f.attribute("dilations", [1] * count)
     if any(pads):
         x = f.Pad(x, list(pads), 0.0, list(range(2, count + 2)))
-    for place in reversed(range(count)):
-        axis, size = place + 2, kernel[place]
-        span = (size - 1) * steps[place] + 1
+    for index in reversed(range(count)):
+        axis, size = index + 2, kernel[index]
+        span = (size - 1) * steps[index] + 1
         length = f.Shape(x, start=axis, end=axis + 1)
         last = f.Squeeze(f.Sub(length, [span - 1]), [0])
-        starts = f.Range(np.array(0), last, np.array(strides[place]))
-        inside = np.arange(size, dtype=np.int64).reshape(1, size) * steps[place]
+        starts = f.Range(np.array(0), last, np.array(strides[index]))
+        inside = np.arange(size, dtype=np.int64).reshape(1, size) * steps[index]
         x = f.Gather(x, f.Add(f.Unsqueeze(starts, [1]), inside), axis=axis)
     return x
 
@@ -131,11 +131,11 @@ def convolve_windows(f: NodeBuilder, x: Value) -> Result:
 
     Legal because this is the definition.
     """
-    weight, out, each, kernel = _weight(f)
+    weight, out, per_group, kernel = _weight(f)
     group = f.attribute("group", 1)
     windows = _windows(f, x, kernel, f.attribute("pads", [0] * 2 * len(kernel)))
-    grouped = f.Reshape(weight, _sizes(f, group, _part(f, out, group), each, *kernel))
-    return _contracted(f, windows, grouped, (each, out), "mc", len(kernel))
+    grouped = f.Reshape(weight, _sizes(f, group, _part(f, out, group), per_group, *kernel))
+    return _contracted(f, windows, grouped, (per_group, out), "mc", len(kernel))
 
 
 @legalizes("ConvTranspose(x, ...)", lacks=WIDE)
@@ -144,24 +144,24 @@ def convolve_spread_elements(f: NodeBuilder, x: Value) -> Result:
 
     Legal because each element adds the weights times itself to its window.
     """
-    weight, into, each, kernel = _weight(f)
+    weight, into, per_group, kernel = _weight(f)
     if "output_shape" in f.node.attributes:
         return _OTHER_FORM
     group, count = f.attribute("group", 1), len(kernel)
     strides, pads = f.attribute("strides", [1] * count), f.attribute("pads", [0] * 2 * count)
     steps, more = f.attribute("dilations", [1] * count), f.attribute("output_padding", [0] * count)
-    for place, stride in enumerate(strides):
+    for index, stride in enumerate(strides):
         if stride > 1:
-            x = _spread(f, x, place + 2, stride)
+            x = _spread(f, x, index + 2, stride)
     reach = [(size - 1) * step for size, step in zip(kernel, steps, strict=True)]
     begins = [reach[i] - pads[i] for i in range(count)]
     ends = [reach[i] - pads[count + i] + more[i] - (strides[i] - 1) for i in range(count)]
     part = _part(f, into, group)
     mirror = list(range(3, 3 + count))
-    mirrored = f.Reshape(weight, _sizes(f, group, part, each, *kernel))
+    mirrored = f.Reshape(weight, _sizes(f, group, part, per_group, *kernel))
     mirrored = f.Slice(mirrored, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
     windows = _windows(f, x, kernel, [*begins, *ends], [1] * count)
-    return _contracted(f, windows, mirrored, (part, _times(f, each, group)), "cm", count)
+    return _contracted(f, windows, mirrored, (part, _times(f, per_group, group)), "cm", count)
 
 
 def _spread(f: NodeBuilder, x: Value, axis: int, stride: int) -> Value:

@@ -65,9 +65,9 @@ def with_shape(f: NodeBuilder, value: Value) -> Value:
     """Returns the value, after it inferred the shape of one that a translation left without a shape."""
     node = value.producer() if value.shape is None else None
     if node is not None:
-        for each in node.inputs:
-            if each is not None:
-                with_shape(f, each)
+        for operand in node.inputs:
+            if operand is not None:
+                with_shape(f, operand)
         fill_shapes(node, f.editor.opset)
     return value
 
@@ -109,8 +109,8 @@ def size_of(f: NodeBuilder, value: Value, axis: int) -> Value:
         return f.constant([size])
     if f.editor.opset >= 15:
         return f.Shape(value, start=axis, end=axis + 1 or None)
-    place = axis if axis >= 0 or value.shape is None else axis + len(value.shape)
-    return f.Gather(f.Shape(value), [place], axis=0)
+    index = axis if axis >= 0 or value.shape is None else axis + len(value.shape)
+    return f.Gather(f.Shape(value), [index], axis=0)
 
 
 def scalar_size(f: NodeBuilder, value: Value, axis: int) -> Value:
@@ -118,8 +118,8 @@ def scalar_size(f: NodeBuilder, value: Value, axis: int) -> Value:
     size = None if value.shape is None and axis >= 0 else sizes_of(value)[axis]
     if isinstance(size, int):
         return f.constant(size, DataType.INT64)
-    place = axis if axis >= 0 else axis + rank_of(value)
-    return f.Gather(f.Shape(value), f.constant(place, DataType.INT64), axis=0)
+    index = axis if axis >= 0 else axis + rank_of(value)
+    return f.Gather(f.Shape(value), f.constant(index, DataType.INT64), axis=0)
 
 
 # ---------------------------------------------------------------- expressions

@@ -38,8 +38,8 @@ _DEPTH = 8  # the longest chain of operands that is followed; expressions over s
 def chosen(f: NodeBuilder, node: ir.Node, values: Sequence[Value | None]) -> Value | None:
     """Computes Max, Min or Clip of numbers that are not NaN by comparisons."""
     x, *others = values
-    for place, bound in enumerate(others):
-        exceeds = f.Greater if node.op_type == "Max" or (node.op_type == "Clip" and not place) else f.Less
+    for index, bound in enumerate(others):
+        exceeds = f.Greater if node.op_type == "Max" or (node.op_type == "Clip" and not index) else f.Less
         x = x if bound is None else f.Where(exceeds(x, bound), x, bound)
     return x
 
@@ -55,10 +55,10 @@ def legalize_integer_extrema(f: NodeBuilder, node: ir.Node, values: Sequence[Val
     x = values[0]
     if x is None or x.dtype != DataType.INT64:
         return None
-    if all(each is None or _bound(each) < _LIMIT for each in values):
+    if all(value is None or _bound(value) < _LIMIT for value in values):
         return "the numbers fit into 32 bits"
     if node.op_type == "Sign":
-        return f.Sub(*(f.Cast(each, to=DataType.INT64) for each in (f.Greater(x, 0), f.Less(x, 0))))
+        return f.Sub(*(f.Cast(sign, to=DataType.INT64) for sign in (f.Greater(x, 0), f.Less(x, 0))))
     return chosen(f, node, values)
 
 
@@ -75,7 +75,7 @@ def _bound(value: Value | None, depth: int = _DEPTH) -> int:
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype in _NARROW:
         return _LIMIT - 1
     if node.op_type in _MOVEMENTS:
-        return max(_bound(node.inputs[place], depth - 1) for place in _MOVEMENTS[node.op_type])
+        return max(_bound(node.inputs[index], depth - 1) for index in _MOVEMENTS[node.op_type])
     if node.op_type in _BOUNDS:
-        return min(_BOUNDS[node.op_type](*(_bound(each, depth - 1) for each in node.inputs)), _LIMIT)
+        return min(_BOUNDS[node.op_type](*(_bound(operand, depth - 1) for operand in node.inputs)), _LIMIT)
     return _LIMIT

@@ -96,7 +96,7 @@ def first_kernels(tables: Sequence[str], op_type: str, version: int) -> tuple[Ke
 
     A runtime with several providers runs a node in the first provider that has a kernel for it.
     """
-    return next((found for name in tables if (found := kernel_table(name).kernels(op_type, version))), ())
+    return next((kernels for name in tables if (kernels := kernel_table(name).kernels(op_type, version))), ())
 
 
 @functools.cache

@@ -125,7 +125,9 @@ class Legalize64Bit(KernelPass, Rewrite):
         x = node.inputs[0]
         dtype = None if x is None else x.dtype
         rows = [row for row in _rows()[node.op_type] if dtype in row.lacks]
-        if not rows or any(dtype in next(iter(each.admitted.values())) for each in self.kernels(node, editor.opset)):
+        if not rows or any(
+            dtype in next(iter(kernel.admitted.values())) for kernel in self.kernels(node, editor.opset)
+        ):
             return False
         return any(row.rewrite(node, editor) for row in rows)
 
@@ -164,7 +166,7 @@ def legalizations(
         InsertCasts(*tables),
         *(row for row in default if row.name in _OF_CASTS),
     )
-    return tuple(each for each in passes if each.name not in without)
+    return tuple(row for row in passes if row.name not in without)
 
 
 LEGALIZATIONS = legalizations(DEFAULT)

@@ -24,7 +24,7 @@ def normalize_instance(f: NodeBuilder, x: Value, scale: Value, shift: Value) -> 
     Legal because this is the definition; the mean and the variance are over the spatial axes.
     """
     axes = list(range(2, rank_of(x)))
-    scale, shift = (f.Unsqueeze(each, [axis - 1 for axis in axes]) for each in (scale, shift))
+    scale, shift = (f.Unsqueeze(value, [axis - 1 for axis in axes]) for value in (scale, shift))
     centred = f.Sub(x, f.ReduceMean(x, axes, keepdims=1))
     variance = f.ReduceMean(f.Mul(centred, centred), axes, keepdims=1)
     deviation = f.Sqrt(f.Add(variance, undo_float32_rounding(f.attribute("epsilon", 1e-5))))

@@ -47,18 +47,18 @@ class LegalizeRandomDraws(KernelPass, Rewrite):
             return False
         if "seed" in node.attributes:
             return self.declines(node, "its seed determines the numbers")
-        found = self.kernels(node, editor.opset)
-        if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
+        kernels = self.kernels(node, editor.opset)
+        if any(dtype in list(kernel.admitted.values())[-1] for kernel in kernels):
             return False
         f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)
         if "Uniform" in node.op_type:
-            unit = _drawn(f) if found else _uniform(f, _sizes(f), _DIGITS[dtype])
-            if found:  # keep only the digits that the dtype has, so that no number is rounded to 1
+            unit = _drawn(f) if kernels else _uniform(f, _sizes(f), _DIGITS[dtype])
+            if kernels:  # keep only the digits that the dtype has, so that no number is rounded to 1
                 unit = f.Mul(f.Floor(f.Mul(unit, 2.0 ** _DIGITS[dtype])), 2.0 ** -_DIGITS[dtype])
             low, high = f.attribute("low", 0.0), f.attribute("high", 1.0)
             result = _scaled(f, unit, high - low, low)
         else:
-            normal = _drawn(f) if found else _normal(f, _sizes(f))
+            normal = _drawn(f) if kernels else _normal(f, _sizes(f))
             result = _scaled(f, normal, f.attribute("scale", 1.0), f.attribute("mean", 0.0))
         editor.replace(node, "Cast", [result], {"to": int(dtype)})
         return True
@@ -86,12 +86,12 @@ def _scaled(f: NodeBuilder, x: Value, scale: float, shift: float) -> Value:
 def _uniform(f: NodeBuilder, sizes: Value, digits: int) -> Value:
     """Draws from [0, 1): the sum of 1/2, 1/4, ..., each included with probability 1/2."""
     dtype = f.dtype.numpy()
-    each = f.Concat(sizes, [digits], axis=0)
-    tosses = f.random_mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
-    places = np.array([2.0**-place for place in range(1, digits + 1)], dtype=dtype)
-    found = f.Mul(f.Cast(tosses, to=f.dtype), f.editor.constant(places, f.node))
+    shape = f.Concat(sizes, [digits], axis=0)
+    tosses = f.random_mask(f.ConstantOfShape(shape, value=ir.Tensor(np.ones(1, dtype=dtype))))
+    places = np.array([2.0**-digit for digit in range(1, digits + 1)], dtype=dtype)
+    parts = f.Mul(f.Cast(tosses, to=f.dtype), f.editor.constant(places, f.node))
     # Reshape, because ONNX Runtime's ReduceSum does not remove the axis of an empty tensor
-    return f.Reshape(f.ReduceSum(found, [-1], keepdims=0), sizes, allowzero=1)
+    return f.Reshape(f.ReduceSum(parts, [-1], keepdims=0), sizes, allowzero=1)
 
 
 def _normal(f: NodeBuilder, sizes: Value) -> Value:

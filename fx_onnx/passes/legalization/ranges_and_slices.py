@@ -66,7 +66,7 @@ def is_nonnegative(value: Value | None, depth: int = DEPTH) -> bool:
         return step is not None and step > 0 and is_nonnegative(node.inputs[0], depth - 1)
     if node.op_type == "Max":
         return any(is_nonnegative(operand, depth - 1) for operand in node.inputs)
-    return all(is_nonnegative(node.inputs[place], depth - 1) for place in KEEPS_NONNEGATIVE[node.op_type])
+    return all(is_nonnegative(node.inputs[index], depth - 1) for index in KEEPS_NONNEGATIVE[node.op_type])
 
 
 def name_sizes(f: NodeBuilder, x: Value, result: Value, axes: list[int] | None) -> None:

@@ -101,15 +101,15 @@ def cubic(distance: Array, a: float) -> Array:
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
-def aligned(place: Array, size: int, out: int, scale: float) -> Array:
+def aligned(index: Array, size: int, out: int, scale: float) -> Array:
     """Returns the places of the elements of the result in the input, with aligned corners."""
-    return place * ((size - 1) / max(out - 1, 1))
+    return index * ((size - 1) / max(out - 1, 1))
 
 
 PLACES: dict[str, Places] = {
-    "half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5,
-    "pytorch_half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5 if out > 1 else 0 * place,
-    "asymmetric": lambda place, size, out, scale: place / scale,
+    "half_pixel": lambda index, size, out, scale: (index + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda index, size, out, scale: (index + 0.5) / scale - 0.5 if out > 1 else 0 * index,
+    "asymmetric": lambda index, size, out, scale: index / scale,
     "align_corners": aligned,
 }
 ROUNDED: dict[str, Callable[[Array], Array]] = {

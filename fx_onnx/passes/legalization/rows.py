@@ -38,7 +38,7 @@ SUBJECTS = (
 
 def rows_of(files: Iterable[ModuleType]) -> Sequence[Legalization]:
     """Returns the rows of these files by subject, whichever file was imported first."""
-    names = sorted((each.__name__ for each in files), key=lambda name: name.rpartition(".")[2])
+    names = sorted((file.__name__ for file in files), key=lambda name: name.rpartition(".")[2])
     return tuple(row for name in names for row in TABLE if row.__module__ == name)
 
 

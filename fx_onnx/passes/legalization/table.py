@@ -66,11 +66,11 @@ TABLE: list[Legalization] = []
 
 def by_operator(rows: Iterable[Legalization]) -> Mapping[str, Sequence[Legalization]]:
     """Returns the rows for each type of the nodes at which their patterns end, in order."""
-    found: dict[str, list[Legalization]] = {}
+    grouped: dict[str, list[Legalization]] = {}
     for row in rows:
         for _, op_type in row.roots():
-            found.setdefault(op_type, []).append(row)
-    return found
+            grouped.setdefault(op_type, []).append(row)
+    return grouped
 
 
 def legalizes(
