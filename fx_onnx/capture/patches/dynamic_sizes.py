@@ -30,6 +30,7 @@ from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
+    OpOverload,
     compiled_kernel,
     free_unbacked_symbols,
     kernel_keys,
@@ -216,7 +217,8 @@ class TraceMode(Redirected):
     model runs again with plain numbers, the same calls go to the same forms.
 
     Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
-    an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
+    an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask. A generator that is None
+    is left out, because operators with a generator refuse symbolic sizes.
     """
 
     def __init__(self, replacements: Mapping[Any, Callable[..., Any]]) -> None:
@@ -227,6 +229,8 @@ class TraceMode(Redirected):
 
     def _replaced(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Returns the function, or one that computes the same of symbolic numbers."""
+        if kwargs.get("generator", self) is None and type(func) is not OpOverload:
+            del kwargs["generator"]
         if func in _INDEXING:
             return partial(_index_with_new_axis, func) if _is_0d_mask(args[1]) else func
         name = getattr(func, "__name__", "")

@@ -135,6 +135,39 @@ def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
         assert_close(program(x), function(x))
 
 
+NOISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "randn": lambda x: torch.randn(*x.shape, generator=None, dtype=torch.float64, device=x.device),
+    "rand": lambda x: torch.rand(size=x.shape, generator=None),
+    "randint": lambda x: torch.randint(0, x.shape[0], x.shape, generator=None),
+    "randint of one limit": lambda x: torch.randint(5, x.shape, generator=None, dtype=torch.int32),
+    "randperm": lambda x: torch.randperm(x.shape[0], generator=None).expand(3, -1).T,
+    "normal": lambda x: torch.normal(0.0, 1.0, x.shape, generator=None),
+    "rand_like": lambda x: torch.rand_like(x, generator=None),
+    "randn_like": lambda x: torch.randn_like(x, generator=None, dtype=torch.float16),
+    "randint_like": lambda x: torch.randint_like(x, 5, generator=None),
+    "bernoulli_": lambda x: torch.empty_like(x).bernoulli_(0.5, generator=None),
+    "uniform_": lambda x: x.clone().uniform_(-1, 1, generator=None),
+    "an operator": lambda x: aten.randn([1, 3], generator=None) + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", NOISE)
+def test_no_generator_is_the_default_one(name: str, dynamic: bool) -> None:
+    module = Function(NOISE[name]).eval()
+    program = fx_onnx.export(module, (torch.ones(4, 3),), dynamic_shapes=({0: "n"},) if dynamic else None)
+    for x in [torch.ones(4, 3)] + [torch.ones(7, 3)] * dynamic:
+        (got,), want = program(x), module(x)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert got.unique().numel() > 1
+
+
+def test_a_generator_is_refused() -> None:
+    module = Function(lambda x: x + torch.randn(3, generator=torch.Generator()))
+    with pytest.raises(fx_onnx.OnnxExporterError, match=r"randn\.generator"):
+        fx_onnx.export(module, (torch.ones(3),))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_len_is_replaced_from_the_first_symbolic_size_on(dynamic: bool) -> None:
     """A replacement makes each call of ``len`` slower, and a capture with static shapes has no other use of it."""
