@@ -216,9 +216,8 @@ class TraceMode(Redirected):
     a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example. Where the
     model runs again with plain numbers, the same calls go to the same forms.
 
-    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
-    an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask. A generator that is None
-    is left out, because operators with a generator refuse symbolic sizes.
+    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A generator
+    that is None is left out, because operators with a generator refuse symbolic sizes.
     """
 
     def __init__(self, replacements: Mapping[Any, Callable[..., Any]]) -> None:
@@ -232,7 +231,7 @@ class TraceMode(Redirected):
         if kwargs.get("generator", self) is None and type(func) is not OpOverload:
             del kwargs["generator"]
         if func in _INDEXING:
-            return partial(_index_with_new_axis, func) if _is_0d_mask(args[1]) else func
+            return partial(_index, func)
         name = getattr(func, "__name__", "")
         if name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             return sdpa_kernel(SDPBackend.MATH)(partial(self._redirect, func))  # the fused ones compare sizes with 1
@@ -330,16 +329,45 @@ def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Te
     return self.random_(to - low, **kwargs).add_(low)
 
 
-def _index_with_new_axis(function: Callable[..., Any], input: torch.Tensor, mask: torch.Tensor, *value: Any) -> Any:
-    return function(input.unsqueeze(0), mask.reshape(1), *value)
+def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value: Any) -> Any:
+    """Replaces reads and writes at an index: Python reads the value of a 0-d mask, or of a 0-d position of a write.
+
+    A 0-d mask becomes a mask of a new first axis. A write goes to the view that a read at the 0-d positions returns.
+    torch has no kernels for masks of bytes without values.
+    """
+    index = _with_masks_of_bools(index)
+    if _is_0d(index) and index.dtype == torch.bool:
+        return function(input.unsqueeze(0), index.reshape(1), *value)
+    parts = index if isinstance(index, tuple) else (index,)
+    place = next((place for place, part in enumerate(parts) if _is_0d(part) and part.dtype != torch.bool), None)
+    if not value or place is None or not all(isinstance(part, _PARTS) for part in parts):
+        return function(input, index, *value)
+    counts = [_indexed_axes(part) for part in parts]
+    axis = input.ndim - sum(counts[place:]) if any(part is ... for part in parts[:place]) else sum(counts[:place])
+    view = input[(*[slice(None)] * axis, parts[place])]
+    return _index(function, view, (*parts[:place], *parts[place + 1 :]), *value)
+
+
+def _with_masks_of_bools(index: Any) -> Any:
+    """Returns the same index with a bool for each byte."""
+    if type(index) in (list, tuple):
+        return type(index)(map(_with_masks_of_bools, index))
+    return index.bool() if isinstance(index, torch.Tensor) and index.dtype == torch.uint8 else index
+
+
+def _indexed_axes(part: Any) -> int:
+    """Returns the number of axes that a part of an index applies to; an ellipsis, which has no number, counts as 0."""
+    if isinstance(part, torch.Tensor) and part.dtype == torch.bool:
+        return part.ndim
+    return 0 if part is None or part is ... or isinstance(part, bool) else 1
+
+
+def _is_0d(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.ndim == 0
 
 
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
-
-
-def _is_0d_mask(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.ndim == 0
 
 
 def _has_symbol(arguments: Iterable[Any]) -> bool:
@@ -359,6 +387,7 @@ _REPLACED: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.random_: _random_,
     **{each: partial(_squeeze, each) for each in (torch.squeeze, torch.Tensor.squeeze)},
 }
+_PARTS = (int, slice, torch.SymInt, torch.Tensor, type(None), type(...))
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
