@@ -224,7 +224,8 @@ class TraceMode(Redirected):
         super().__init__({**_REPLACED, **replacements})
         self.running: set[Any] = set()  # the forms that are computed now: they may call their function
         self._known: dict[Any, dict[Any, Any]] = {}  # the form of each redirected function by the place of its call
-        self._copies: list[tuple[Any, str, torch.Tensor, int]] = []  # views that are copies, and what they would view
+        # Tensors that share memory in the model but not in the trace: why they do not, and their versions.
+        self._copies: list[tuple[str, torch.Tensor, int]] = []
 
     def _replaced(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Returns the function, or one that computes the same of symbolic numbers."""
@@ -232,6 +233,8 @@ class TraceMode(Redirected):
             del kwargs["generator"]
         if func in _INDEXING:
             return partial(_index, func)
+        if func is torch.Tensor.__deepcopy__:  # it copies storages, which have no memory in a trace
+            return self._deep_copy
         name = getattr(func, "__name__", "")
         if name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             return sdpa_kernel(SDPBackend.MATH)(partial(self._redirect, func))  # the fused ones compare sizes with 1
@@ -266,16 +269,28 @@ class TraceMode(Redirected):
             base = next(each for each in given if isinstance(each, torch.Tensor))
             if storage_id(base) != storage_id(result):
                 line = line_text(frame.f_code.co_filename, frame.f_lineno)
-                self._copies += [(func, line, each, each._version) for each in (base, result)]
+                reason = f"{func.__name__} returns a copy where a number is a dynamic size {line}"
+                self._copies += [(reason, each, each._version) for each in (base, result)]
         return result
+
+    def _deep_copy(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+        """Returns a clone for ``copy.deepcopy``; its own result shares memory within itself as the tensor does."""
+        copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        copies = memo.setdefault(("storage", storage_id(tensor)), [])
+        copies.append(copy)
+        if len(copies) > 1 or 0 in tensor.stride():
+            frame = user_frame(sys._getframe(1))
+            line = line_text(frame.f_code.co_filename, frame.f_lineno)
+            reason = f"copy.deepcopy of tensors that share memory returns separate ones {line}"
+            self._copies += [(reason, each, each._version) for each in copies]
+        return copy
 
     def refuse_lost_writes(self) -> None:
         """Raises a CaptureError if the model has written to a copy of what it views, or to what it views."""
-        for func, line, tensor, version in self._copies:
+        for reason, tensor, version in self._copies:
             if tensor._version != version:
                 raise CaptureError(
-                    f"The model writes in place to a tensor or its view, but {func.__name__} returns a copy where a "
-                    f"number is a dynamic size {line}; write to a clone."
+                    f"The model writes in place to a tensor or its view, but {reason}; write to a clone."
                 )
 
 
