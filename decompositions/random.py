@@ -143,7 +143,7 @@ def geometric(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 
 @decomposes(aten.bernoulli.p)
-def bernoulli_p(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
+def bernoulli_p(self: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
     """Returns 1 with probability p and 0 otherwise, in the shape and dtype of a tensor."""
     return (_uniform_like(self) < p).to(self.dtype)
 

@@ -16,6 +16,7 @@ __all__ = ["answer_of", "is_caught"]
 
 # Functions in a condition that convert no tensor to a bool, unlike `max` and `any`.
 _PLAIN_FUNCTIONS = frozenset({"len", "isinstance", "hasattr", "getattr", "type", "callable"})
+_TESTS = frozenset({"isinstance", "issubclass", "hasattr", "callable"})  # which return a bool
 _HIDDEN_CONVERSIONS = (
     ast.BoolOp, ast.Not, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.In, ast.NotIn, ast.comprehension, ast.Await
 )  # fmt: skip
@@ -123,12 +124,31 @@ def _answers(condition: ast.expr, wanted: bool) -> Iterator[bool | None]:
         case ast.Call(ast.Name("bool"), [operand]):
             yield from _answers(operand, wanted)
         case ast.BoolOp(values=values):
-            # A flag such as `self.validate` is no tensor. A call may have an effect, and the other parts skip it.
-            parts = [each for each in values if not isinstance(each, (ast.Name, ast.Attribute))]
+            # A call may have an effect, and the other parts skip it.
+            parts = [each for each in values if not _is_flag(each)]
             for part in parts or values:
                 yield from _answers(part, wanted) if all(map(_has_no_effect, ast.walk(part))) else [None]
         case _:
             yield wanted if all(map(_converts_nothing, ast.walk(condition))) else None
+
+
+def _is_flag(condition: ast.expr) -> bool:
+    """Returns whether a part of a condition is no tensor, as `self.validate` and `not self.training` are none."""
+    match condition:
+        case ast.UnaryOp(ast.Not(), operand):
+            return _is_flag(operand)
+        case ast.BoolOp(values=values):
+            return all(map(_is_flag, values))
+        case ast.Compare(left, operators, others):
+            are_identities = all(isinstance(each, (ast.Is, ast.IsNot)) for each in operators)
+            return are_identities or any(map(_is_text, (left, *others)))
+        case ast.Call(ast.Name(name)):
+            return name in _TESTS
+    return isinstance(condition, (ast.Name, ast.Attribute, ast.Constant))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _converts_nothing(node: ast.AST) -> bool:

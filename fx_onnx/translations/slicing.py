@@ -69,7 +69,7 @@ def aten_slice_scatter(
 
 @translates(aten.select_scatter.default)
 def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Size) -> Value:
-    """Emits Concat of src with the parts before and after it."""
+    """Emits Concat of src with the parts before and after it; ScatterND at an index that may count from the end."""
     dim = dim % op.rank(self)
     size = op.sizes(self)[dim]
     part = op.unsqueeze(op.cast(src, op.out_dtype), dim)
@@ -77,6 +77,8 @@ def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: S
         return part
     if isinstance(index, int) and index < 0:
         after: Size = INT_MAX if index == -1 else index + 1
+    elif not statically_known_true(index >= 0):
+        return _scattered(op, self, part, dim, op.shape([index]))
     else:
         after = index + 1
     return _concatenated(op, self, part, dim, index, after)
@@ -101,16 +103,15 @@ def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, e
 
 
 def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, step: Size) -> Value:
-    """Emits ScatterND at start, start + step, ...
-
-    ScatterND indexes leading axes, so dim is moved to the front first.
-    """
-    rank = op.rank(self)
-    dim = dim % rank
+    """Emits ScatterND at start, start + step, ..."""
     if isinstance(start, int) and start < 0:
         size = op.sizes(self)[dim]
         start = max(0, start + size) if isinstance(size, int) else start + size
-    front = [dim, *(axis for axis in range(rank) if axis != dim)]
-    indices = linear_range(op, op.sizes(src)[dim], start, step)
+    return _scattered(op, self, src, dim % op.rank(self), linear_range(op, op.sizes(src)[dim], start, step))
+
+
+def _scattered(op: Emitter, self: Value, src: Value, dim: int, indices: Value) -> Value:
+    """Emits ScatterND, which indexes leading axes, so dim is moved to the front first."""
+    front = [dim, *(axis for axis in range(op.rank(self)) if axis != dim)]
     scattered = op.ScatterND(op.transpose(self, front), op.unsqueeze(indices, 1), op.transpose(src, front))
-    return op.transpose(scattered, sorted(range(rank), key=front.__getitem__))
+    return op.transpose(scattered, sorted(front, key=front.__getitem__))

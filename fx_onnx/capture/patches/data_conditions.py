@@ -135,7 +135,7 @@ class Redirected(TorchFunctionMode):
         """Calls the function or its replacement."""
         if not kwargs and asks_for_fact(func, args):
             return func(*args)
-        kwargs = kwargs or {}
+        kwargs = {**kwargs} if kwargs else {}
         called = self._replacements.get(func) or self._replaced(func, args, kwargs)
         try:
             result = called(*args, **kwargs)

@@ -30,6 +30,7 @@ from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
+    OpOverload,
     compiled_kernel,
     free_unbacked_symbols,
     kernel_keys,
@@ -215,20 +216,25 @@ class TraceMode(Redirected):
     a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example. Where the
     model runs again with plain numbers, the same calls go to the same forms.
 
-    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
-    an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
+    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A generator
+    that is None is left out, because operators with a generator refuse symbolic sizes.
     """
 
     def __init__(self, replacements: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__({**_REPLACED, **replacements})
         self.running: set[Any] = set()  # the forms that are computed now: they may call their function
         self._known: dict[Any, dict[Any, Any]] = {}  # the form of each redirected function by the place of its call
-        self._copies: list[tuple[Any, str, torch.Tensor, int]] = []  # views that are copies, and what they would view
+        # Tensors that share memory in the model but not in the trace: why they do not, and their versions.
+        self._copies: list[tuple[str, torch.Tensor, int]] = []
 
     def _replaced(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Returns the function, or one that computes the same of symbolic numbers."""
+        if kwargs.get("generator", self) is None and type(func) is not OpOverload:
+            del kwargs["generator"]
         if func in _INDEXING:
-            return partial(_index_with_new_axis, func) if _is_0d_mask(args[1]) else func
+            return partial(_index, func)
+        if func is torch.Tensor.__deepcopy__:  # it copies storages, which have no memory in a trace
+            return self._deep_copy
         name = getattr(func, "__name__", "")
         if name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             return sdpa_kernel(SDPBackend.MATH)(partial(self._redirect, func))  # the fused ones compare sizes with 1
@@ -263,16 +269,28 @@ class TraceMode(Redirected):
             base = next(each for each in given if isinstance(each, torch.Tensor))
             if storage_id(base) != storage_id(result):
                 line = line_text(frame.f_code.co_filename, frame.f_lineno)
-                self._copies += [(func, line, each, each._version) for each in (base, result)]
+                reason = f"{func.__name__} returns a copy where a number is a dynamic size {line}"
+                self._copies += [(reason, each, each._version) for each in (base, result)]
         return result
+
+    def _deep_copy(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+        """Returns a clone for ``copy.deepcopy``; its own result shares memory within itself as the tensor does."""
+        copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        copies = memo.setdefault(("storage", storage_id(tensor)), [])
+        copies.append(copy)
+        if len(copies) > 1 or 0 in tensor.stride():
+            frame = user_frame(sys._getframe(1))
+            line = line_text(frame.f_code.co_filename, frame.f_lineno)
+            reason = f"copy.deepcopy of tensors that share memory returns separate ones {line}"
+            self._copies += [(reason, each, each._version) for each in copies]
+        return copy
 
     def refuse_lost_writes(self) -> None:
         """Raises a CaptureError if the model has written to a copy of what it views, or to what it views."""
-        for func, line, tensor, version in self._copies:
+        for reason, tensor, version in self._copies:
             if tensor._version != version:
                 raise CaptureError(
-                    f"The model writes in place to a tensor or its view, but {func.__name__} returns a copy where a "
-                    f"number is a dynamic size {line}; write to a clone."
+                    f"The model writes in place to a tensor or its view, but {reason}; write to a clone."
                 )
 
 
@@ -326,16 +344,45 @@ def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Te
     return self.random_(to - low, **kwargs).add_(low)
 
 
-def _index_with_new_axis(function: Callable[..., Any], input: torch.Tensor, mask: torch.Tensor, *value: Any) -> Any:
-    return function(input.unsqueeze(0), mask.reshape(1), *value)
+def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value: Any) -> Any:
+    """Replaces reads and writes at an index: Python reads the value of a 0-d mask, or of a 0-d position of a write.
+
+    A 0-d mask becomes a mask of a new first axis. A write goes to the view that a read at the 0-d positions returns.
+    torch has no kernels for masks of bytes without values.
+    """
+    index = _with_masks_of_bools(index)
+    if _is_0d(index) and index.dtype == torch.bool:
+        return function(input.unsqueeze(0), index.reshape(1), *value)
+    parts = index if isinstance(index, tuple) else (index,)
+    place = next((place for place, part in enumerate(parts) if _is_0d(part) and part.dtype != torch.bool), None)
+    if not value or place is None or not all(isinstance(part, _PARTS) for part in parts):
+        return function(input, index, *value)
+    counts = [_indexed_axes(part) for part in parts]
+    axis = input.ndim - sum(counts[place:]) if any(part is ... for part in parts[:place]) else sum(counts[:place])
+    view = input[(*[slice(None)] * axis, parts[place])]
+    return _index(function, view, (*parts[:place], *parts[place + 1 :]), *value)
+
+
+def _with_masks_of_bools(index: Any) -> Any:
+    """Returns the same index with a bool for each byte."""
+    if type(index) in (list, tuple):
+        return type(index)(map(_with_masks_of_bools, index))
+    return index.bool() if isinstance(index, torch.Tensor) and index.dtype == torch.uint8 else index
+
+
+def _indexed_axes(part: Any) -> int:
+    """Returns the number of axes that a part of an index applies to; an ellipsis, which has no number, counts as 0."""
+    if isinstance(part, torch.Tensor) and part.dtype == torch.bool:
+        return part.ndim
+    return 0 if part is None or part is ... or isinstance(part, bool) else 1
+
+
+def _is_0d(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.ndim == 0
 
 
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
-
-
-def _is_0d_mask(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.ndim == 0
 
 
 def _has_symbol(arguments: Iterable[Any]) -> bool:
@@ -355,6 +402,7 @@ _REPLACED: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.random_: _random_,
     **{each: partial(_squeeze, each) for each in (torch.squeeze, torch.Tensor.squeeze)},
 }
+_PARTS = (int, slice, torch.SymInt, torch.Tensor, type(None), type(...))
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 

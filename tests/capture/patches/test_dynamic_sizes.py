@@ -135,6 +135,116 @@ def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
         assert_close(program(x), function(x))
 
 
+T, MASK = torch.tensor([0, 2]), torch.tensor([[True, False, True]] * 3)
+WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
+    "a row": lambda y, i, v: y.__setitem__(i, v[0]),
+    "a number": lambda y, i, v: y.__setitem__((..., i), 0.5),
+    "a column": lambda y, i, v: y.__setitem__((slice(None), i), v),
+    "a part of a row": lambda y, i, v: y.__setitem__((i, slice(None, 2)), v[:2]),
+    "after a number": lambda y, i, v: y.__setitem__((0, i), v[0]),
+    "with new axes": lambda y, i, v: y.__setitem__((None, i, None, 1), v[0]),
+    "before an ellipsis": lambda y, i, v: y.__setitem__((i, ..., 0), v[0]),
+    "after an ellipsis": lambda y, i, v: y.__setitem__((..., i, slice(1, None)), v[:, 1:]),
+    "two positions": lambda y, i, v: y.__setitem__((i, -1 - i), 3.0),
+    "after a vector": lambda y, i, v: y.__setitem__((T, i), v[:2]),
+    "between two vectors": lambda y, i, v: y.__setitem__((T, i, T), v[0, 0]),
+    "before a mask": lambda y, i, v: y.__setitem__((i, MASK), v[0, 0]),
+    "after a mask": lambda y, i, v: y.__setitem__((v[:, 0] > 0, i), v[0]),
+    "int32": lambda y, i, v: y.__setitem__((slice(None), i.int()), v),
+    "added": lambda y, i, v: y.__setitem__(i, y[i] + v[0]),
+    "another dtype": lambda y, i, v: y.__setitem__(i, v[:3].long()),
+    "a value with axes of size 1": lambda y, i, v: y.__setitem__((i, 0), v[None, :1]),
+    "a transposed tensor": lambda y, i, v: y.transpose(0, 1).__setitem__(i, v),
+    "through a read": lambda y, i, v: y[:, i].copy_(v),
+}
+
+
+class Writes(nn.Module):
+    """Writes to a clone."""
+
+    def __init__(self, write: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, x: Tensor, i: Tensor, v: Tensor) -> Tensor:
+        y = x.clone()
+        self.write(y, i, v)
+        return y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_at_a_0d_position(name: str, dynamic: bool) -> None:
+    """The position may count from the end."""
+    module, sizes = Writes(WRITES[name]), ({0: "n"}, None, {0: "n"}) if dynamic else None
+    program = fx_onnx.export(module, (torch.randn(3, 3, 3), torch.tensor(1), torch.randn(3, 3)), dynamic_shapes=sizes)
+    for place, rows in ((1, 3), (2, 5), (0, 4), (-1, 3), (-3, 3)):
+        n = rows if dynamic else 3
+        x, i, v = torch.randn(n, 3, 3), torch.tensor(place), torch.randn(n, 3)
+        assert_close(program(x, i, v)[0], module(x, i, v))
+    with pytest.raises(Exception, match=r"(?i)out.of.bounds|invalid ind|out of data bounds"):
+        program(torch.randn(3, 3, 3), torch.tensor(4), torch.randn(3, 3))
+
+
+BYTES: dict[str, Callable[[Tensor], Any]] = {
+    "rows": lambda x: x[(x[:, 0] > 0).byte()],
+    "columns": lambda x: x[:, (x[0] > 0).byte()],
+    "elements": lambda x: x[(x > 0).byte() * 3],
+    "a constant": lambda x: x[:, torch.tensor([2, 0, 1], dtype=torch.uint8)],
+    "after an ellipsis": lambda x: x[..., (x[0] > 0).byte()],
+    "in a list": lambda x: x[[(x[:, 0] > 0).byte()]],
+    "after a new axis": lambda x: x[None, (x[:, 0] > 0).byte()],
+    "0-d": lambda x: x[(x.sum() > 0).byte()],
+    "written": lambda x: Writes(lambda y, i, v: y.__setitem__(i, v[v[:, 0] > 0] + 1))(x, (x[:, 0] > 0).byte(), x),
+    "written, 0-d": lambda x: Writes(lambda y, i, v: y.__setitem__(i, v + 1))(x, (x.sum() > 0).byte(), x),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", BYTES)
+def test_a_mask_of_bytes(name: str, dynamic: bool) -> None:
+    module = Function(BYTES[name]).eval()
+    x = torch.tensor([[1.0, -2, 3], [-4, 5, 6]])
+    program = fx_onnx.export(module, (x,), dynamic_shapes=({0: "n"},) if dynamic else None)
+    for given in [x, -x] + [torch.randn(5, 3), -torch.ones(1, 3)] * dynamic:
+        got, want = program(given)[0], module(given)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert_close(got, want)
+
+
+NOISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "randn": lambda x: torch.randn(*x.shape, generator=None, dtype=torch.float64, device=x.device),
+    "rand": lambda x: torch.rand(size=x.shape, generator=None),
+    "randint": lambda x: torch.randint(0, x.shape[0], x.shape, generator=None),
+    "randint of one limit": lambda x: torch.randint(5, x.shape, generator=None, dtype=torch.int32),
+    "randperm": lambda x: torch.randperm(x.shape[0], generator=None).expand(3, -1).T,
+    "normal": lambda x: torch.normal(0.0, 1.0, x.shape, generator=None),
+    "rand_like": lambda x: torch.rand_like(x, generator=None),
+    "randn_like": lambda x: torch.randn_like(x, generator=None, dtype=torch.float16),
+    "randint_like": lambda x: torch.randint_like(x, 5, generator=None),
+    "bernoulli_": lambda x: torch.empty_like(x).bernoulli_(0.5, generator=None),
+    "uniform_": lambda x: x.clone().uniform_(-1, 1, generator=None),
+    "an operator": lambda x: aten.randn([1, 3], generator=None) + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", NOISE)
+def test_no_generator_is_the_default_one(name: str, dynamic: bool) -> None:
+    module = Function(NOISE[name]).eval()
+    program = fx_onnx.export(module, (torch.ones(4, 3),), dynamic_shapes=({0: "n"},) if dynamic else None)
+    for x in [torch.ones(4, 3)] + [torch.ones(7, 3)] * dynamic:
+        (got,), want = program(x), module(x)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        assert got.unique().numel() > 1
+
+
+def test_a_generator_is_refused() -> None:
+    module = Function(lambda x: x + torch.randn(3, generator=torch.Generator()))
+    with pytest.raises(fx_onnx.OnnxExporterError, match=r"randn\.generator"):
+        fx_onnx.export(module, (torch.ones(3),))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_len_is_replaced_from_the_first_symbolic_size_on(dynamic: bool) -> None:
     """A replacement makes each call of ``len`` slower, and a capture with static shapes has no other use of it."""
