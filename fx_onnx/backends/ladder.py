@@ -37,7 +37,7 @@ from fx_onnx.passes.legalization.table import Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, dims
 from fx_onnx.passes.rules import DeclinedError
 from fx_onnx.passes.shape_inference import fill_shapes
-from fx_onnx.passes.traversal import all_nodes, all_values, graphs_of
+from fx_onnx.passes.traversal import all_nodes, all_values, graphs_of, without_new_unread
 
 __all__ = ["LADDER", "OpsetStep", "convert_opset", "differs", "keeps_meaning"]
 
@@ -236,11 +236,13 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         for function in model.functions.values():
             function.opset_imports[""] = version
     without_shape = set[ir.Value]()
-    for index, step in enumerate(steps):
-        # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
-        if not index or step.opset < 11:
-            model = _with_shapes(model, without_shape)
-        step(model)
+    with without_new_unread(model.graph):  # such as axes that are attributes now
+        for index, step in enumerate(steps):
+            # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps
+            # inserted.
+            if not index or step.opset < 11:
+                model = _with_shapes(model, without_shape)
+            step(model)
     steps[-1].check(model)
     model.ir_version = ir_version(version)
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import onnx_ir as ir
 
-__all__ = ["all_graphs", "all_initializers", "all_nodes", "all_values", "graphs_of", "subgraphs"]
+__all__ = ["all_graphs", "all_initializers", "all_nodes", "all_values", "graphs_of", "subgraphs", "without_new_unread"]
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _NO_SUBGRAPHS: tuple[ir.Graph, ...] = ()
@@ -62,3 +63,18 @@ def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
 def all_initializers(graph: ir.Graph) -> list[ir.Value]:
     """Returns the initializers of the graph and of the subgraphs inside it, in order. The caller may change them."""
     return [value for part in all_graphs(graph) for value in part.initializers.values()]
+
+
+@contextmanager
+def without_new_unread(graph: ir.Graph) -> Iterator[None]:
+    """Removes the initializers at the end that the rewrites within the context leave unread.
+
+    ONNX Runtime warns about them each time it loads the model. Those that nothing read before, such as the weights that
+    an export keeps, stay.
+    """
+    kept = {value.name for value in all_initializers(graph) if not value.uses()}
+    yield
+    for each in all_graphs(graph):
+        for name, value in list(each.initializers.items()):
+            if not (name in kept or value.uses() or value.is_graph_output() or value.is_graph_input()):
+                del each.initializers[name]

@@ -55,6 +55,7 @@ class ProgressBar:
             return
         self._next_drawing = now + _SECONDS_BETWEEN_DRAWINGS
         self._bar.n = max(self._bar.n, self._before + self._share * min(done / total, 1.0))
+        self._bar.delay = 0  # tqdm clears no bar that it ends within its delay, in which `refresh` draws too
         self._bar.refresh()
 
 

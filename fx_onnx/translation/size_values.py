@@ -17,6 +17,7 @@ from fx_onnx.messages.arguments import is_dim_word
 from fx_onnx.sizes.size_text import expression_text, with_offsets_inside
 from fx_onnx.sizes.symbolic_sizes import Size, expression, is_data_dependent
 from fx_onnx.translation.node_emitter import NodeEmitter
+from fx_onnx.translation.quotients import without_minus_one
 
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
@@ -166,6 +167,11 @@ def _lower_bound(expr: sympy.Basic) -> int | None:
     return None
 
 
+def _may_overflow(dividend: sympy.Basic, divisor: sympy.Basic) -> bool:
+    """Returns whether the lowest INT64 may be divided by -1."""
+    return _lower_bound(dividend) is None and _lower_bound(divisor) is None and not divisor.is_Integer
+
+
 _FOLDED = {
     "add": "Add", "mul": "Mul", "and": "And", "or": "Or", "bitwisefn_bitwise_and": "BitwiseAnd",
     "bitwisefn_bitwise_or": "BitwiseOr",
@@ -237,6 +243,8 @@ class _ExpressionEmitter:
         if least is not None and least < 0 and b.is_Integer and b.is_positive:
             steps = -least // int(b) + (-least % int(b) > 0)
             return op.Sub(op.Div(op.Add(numerator, [steps * int(b)]), denominator), [steps])
+        if _may_overflow(a, b):
+            numerator, denominator = without_minus_one(op, numerator, denominator)
         quotient = op.Div(numerator, denominator)
         if least is not None and least >= 0 and b.is_nonnegative:
             return quotient
@@ -246,7 +254,8 @@ class _ExpressionEmitter:
         return op.Sub(quotient, op.Cast(op.And(inexact, different_sign), to=_INT))
 
     def _cleandiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Div(self._recurse(a), self._divisor(b))
+        operands = self._recurse(a), self._divisor(b)
+        return self._op.Div(*(without_minus_one(self._op, *operands) if _may_overflow(a, b) else operands))
 
     def _divisor(self, expr: sympy.Basic) -> ir.Value:
         """Emits an integer divisor that is never 0, because ONNX Runtime ends the process where it is."""
@@ -271,7 +280,8 @@ class _ExpressionEmitter:
         """Emits Python's ``%``, whose result has the sign of the divisor, like ONNX Mod of integers."""
         op, (dividend, divisor) = self._op, self._same_dtype(a, b)
         if dividend.dtype != _FLOAT:
-            return op.Mod(dividend, divisor if b.is_Integer else self._divisor(b))
+            divisor = divisor if b.is_Integer else self._divisor(b)
+            return op.Mod(dividend, without_minus_one(op, dividend, divisor)[1] if _may_overflow(a, b) else divisor)
         return op.Sub(dividend, op.Mul(divisor, op.Floor(op.Div(dividend, divisor))))
 
     _mod = _pythonmod

@@ -7,8 +7,10 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
+from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
+from fx_onnx.translation.quotients import OVERFLOWING, without_minus_one
 from fx_onnx.translations._loop_node import emit_loop
 from fx_onnx.translations._rounding import truncated
 from fx_onnx.translations._widening import emit_widened
@@ -116,10 +118,35 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if rounding_mode is None:
         return op.Div(first, second)
-    if rounding_mode == "floor":
-        return _floor_quotient(op, first, second, other)
-    quotient = op.Div(first, second)
-    return truncated(op, quotient) if dtypes.is_float(op.out_dtype) else quotient
+    if dtypes.is_float(op.out_dtype):
+        return truncated(op, op.Div(first, second))
+    return _quotient(op, self, other, rounds_down=rounding_mode == "floor")
+
+
+def _may_overflow(op: Emitter, dividend: Operand, divisor: Operand) -> bool:
+    """Returns whether the lowest number of the result's dtype may be divided by -1."""
+    lowest, dtype = op.out_dtype.min, op.out_dtype
+    return dtype in OVERFLOWING and _may_be(lowest, dividend, dtype) and _may_be(-1, divisor, dtype)
+
+
+def _may_be(number: float, operand: Operand, dtype: DataType) -> bool:
+    """Returns whether an operand may be a negative number of a dtype, which is -1 or the lowest number."""
+    if isinstance(operand, Value):
+        own = operand.dtype or dtype
+        return dtypes.is_integer(own) and own.min <= number
+    if isinstance(operand, torch.SymInt):
+        return not symbolic_sizes.expression(operand).is_nonnegative
+    return dtypes.wrapped(int(operand), dtype) == number
+
+
+def _quotient(op: Emitter, self: Operand, other: Operand, rounds_down: bool) -> Value:
+    """Returns the quotient of integers, truncated or rounded down."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if _may_overflow(op, self, other):
+        if isinstance(other, int):
+            return op.Neg(first)
+        first, second = without_minus_one(op, first, second)
+    return _floor_quotient(op, first, second, other) if rounds_down else op.Div(first, second)
 
 
 def _floor_quotient(op: Emitter, first: Value, second: Value, divisor: Operand) -> Value:
@@ -142,8 +169,7 @@ def _floor_quotient(op: Emitter, first: Value, second: Value, divisor: Operand) 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)
 def aten_floor_divide(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits Div of integers, corrected to round down."""
-    first, second = op.promote(self, other, dtype=op.out[0].dtype)
-    return _floor_quotient(op, first, second, other)
+    return _quotient(op, self, other, rounds_down=True)
 
 
 @translates(aten.fmod.Tensor, aten.fmod.Scalar)
@@ -154,6 +180,7 @@ def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
     """
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if op.out_dtype == DataType.INT64:
+        second = op.Abs(second) if _may_overflow(op, self, other) else second  # the sign does not matter
         return op.Sub(first, op.Mul(op.Div(first, second), second))
     return op.Mod(first, second, fmod=1)
 
@@ -166,6 +193,9 @@ _REMAINDERS = aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scala
 def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits Mod: the Python remainder, which has the sign of other. Below opset 28, it admits integers only."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if _may_overflow(op, self, other):
+        one = op.cast(1, op.out_dtype)  # 0 is the remainder of 1 and of -1
+        second = one if isinstance(other, int) else op.Where(op.Equal(second, -1), one, second)
     return op.Mod(first, second)
 
 

@@ -15,6 +15,7 @@ from fx_onnx.backends.ladder import LADDER, convert_opset
 from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET, ir_version
 from fx_onnx.passes.matchers import dims
 from tests.compare import assert_close
+from tests.exporting import Call
 from tests.models.registry import CASES
 from tests.one_capture import OneCapture
 from tests.passes.checking import model, run
@@ -62,6 +63,24 @@ def test_models(case: Any) -> None:
         converted = ONNXProgram(convert_opset(program.model.clone(), opset), program.exported_program)
         onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
         assert_close(converted(*other.args, **other.kwargs), want)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda x: (x.mean((2, 3)), x.amax((1, 2), keepdim=True), x.sum(1)),
+        lambda x: x.unsqueeze(1).squeeze(1).norm(dim=1),
+        lambda x: torch.nn.functional.pad(x, (1, 1)).clamp(-0.5, 0.5).split(2, 1),
+        lambda x: x[:, 1:, ::2].topk(2).values.cumsum(1),
+        lambda x: torch.nn.functional.interpolate(x, scale_factor=2.0).logsumexp((2, 3)),
+    ],
+)
+def test_no_initializer_is_left_unread(forward: Any) -> None:
+    """ONNX Runtime warns about each at every load. An opset makes attributes of them, such as the axes."""
+    captured = OneCapture(Call(forward), (torch.randn(2, 3, 4, 4),))
+    for opset in (17, 13, 12, 11, 10):
+        graph = captured.export(opset_version=opset).model.graph
+        assert [value.name for value in graph.initializers.values() if not value.uses()] == []
 
 
 def test_a_model_in_the_wanted_opset_is_not_changed() -> None:

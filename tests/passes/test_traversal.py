@@ -1,6 +1,13 @@
 """Iteration over nodes and values, subgraphs included."""
 
-from fx_onnx.passes.traversal import all_graphs, all_nodes, all_values, subgraphs
+from fx_onnx.passes.traversal import (
+    all_graphs,
+    all_initializers,
+    all_nodes,
+    all_values,
+    subgraphs,
+    without_new_unread,
+)
 from tests.passes.checking import model
 
 TEXT = """g (float[N] x, bool c) => (float[N] y) <float[1] w = {1.0}> {
@@ -42,3 +49,20 @@ def test_functions() -> None:
     [function] = program.functions.values()
     assert [node.op_type for node in all_nodes(function)] == ["Neg", "Relu"]
     assert [value.name for value in all_values(function)] == ["x", "a", "y"]
+
+
+def test_without_new_unread() -> None:
+    """What a rewrite leaves unread is removed, in subgraphs too. Outputs, inputs and what was unread before stay."""
+    text = """g (float[1] x, bool c, float[1] i) => (float[1] y, float[1] o)
+      <float[1] unread = {1.0}, float[1] read = {2.0}, float[1] o = {3.0}, float[1] i = {4.0}> {
+      z = Add(x, read)
+      t = Add(z, i)
+      y = If(c)<then_branch = a () => (float[1] u) <float[1] inner = {5.0}> { u = Add(t, inner) },
+                else_branch = b () => (float[1] v) { v = Add(t, o) }>
+    }"""
+    graph = model(text).graph
+    with without_new_unread(graph):
+        for node in all_nodes(graph):
+            if node.op_type == "Add":
+                node.replace_input_with(1, node.inputs[0])
+    assert sorted(str(value.name) for value in all_initializers(graph)) == ["i", "o", "unread"]

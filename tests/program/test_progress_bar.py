@@ -6,6 +6,8 @@ import io
 import itertools
 import logging
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,45 @@ def test_ctrl_c_leaves_the_terminal_clean(monkeypatch: pytest.MonkeyPatch) -> No
     assert "capture  50%" in text
     assert text.endswith("\r")
     assert text.rsplit("\r", 2)[1].strip() == "", "the line is blank"
+
+
+class End(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, End])
+@pytest.mark.parametrize("drawn", [1, 2, 3])
+def test_a_bar_is_erased_after_a_real_delay(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None, drawn: int
+) -> None:
+    """The next text begins in the first column of an empty line, however short the bar was seen."""
+    terminal = slow(monkeypatch)
+    monkeypatch.setattr(module, "_DELAY_SECONDS", 0.02)
+    with suppress(KeyboardInterrupt, End), progress_bar(None, {"capture", "optimize"}) as bar:
+        assert bar is not None
+        time.sleep(0.03)
+        for place in range(drawn):
+            bar.start("optimize")
+            bar.within(place, 4)
+        if error is not None:
+            raise error
+    text = terminal.getvalue()
+    assert "optimize" in text
+    assert text.rsplit("\r", 2)[1].strip() == text.rsplit("\r", 2)[2] == "", "blanks, and the cursor at their start"
+    pyte = pytest.importorskip("pyte", reason="pyte shows what a terminal makes of the characters")
+    screen = pyte.Screen(100, 5)
+    pyte.Stream(screen).feed(text + "done")
+    assert screen.display[0].strip() == "done"
+    assert not "".join(screen.display[1:]).strip()
+
+
+def test_a_bar_that_never_appeared_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = slow(monkeypatch)
+    monkeypatch.setattr(module, "_DELAY_SECONDS", 60)
+    with progress_bar(None, {"capture"}) as bar:
+        assert bar is not None
+        bar.start("capture")
+    assert terminal.getvalue() == ""
 
 
 def test_an_export_is_silent_where_nobody_looks(

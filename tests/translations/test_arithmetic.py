@@ -1,10 +1,14 @@
 """Sums, products, quotients, remainders and powers."""
 
 import math
+from typing import Any
 
+import pytest
 import torch
 
+from tests.exporting import exported, operators
 from tests.harness import Case, b8, cases, check, f16, f32, f64, i8, i32, i64, u8
+from tests.one_capture import OneCapture
 
 aten = torch.ops.aten
 QUOTIENTS = (7.0, -7.0, 0.5, 1.0, -1.0, 6.0, -0.0)
@@ -56,7 +60,7 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.div.Tensor_mode, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), rounding_mode="floor"),
         Case(aten.div.Tensor_mode, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), rounding_mode="floor"),
         Case(aten.div.Tensor_mode, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), rounding_mode="trunc",
-             emits=["Div"]),
+             emits=["Equal", "Where", "Neg", "Where", "Div"]),
         Case(aten.div.Scalar_mode, u8(2, 3), 3, rounding_mode="floor", emits=["Div"]),
         Case(aten.floor_divide.default, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
         Case(aten.floor_divide.default, f64(2, 3, 4), f64(4)),
@@ -64,7 +68,7 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.floor_divide.default, i32(3, values=[-(2**31) + 1, 127, 1]), i32(3, values=[3, -(2**31), -(2**31)])),
         Case(aten.floor_divide.Scalar, i64(2, 3), -2),
         Case(aten.floor_divide.default, i64(6, values=LARGE), i64(6, values=LARGE_DIVISORS),
-             emits=["Div", "Mul", "Mod", "Sub", "Sub", "Div", "Sub"]),
+             emits=["Equal", "Where", "Neg", "Where", "Div", "Mul", "Mod", "Sub", "Sub", "Div", "Sub"]),
         Case(aten.floor_divide.default, i64(6, 1, values=LARGE), i64(6, values=LARGE)),
         Case(aten.floor_divide.Scalar, i64(6, values=LARGE), 10**9, emits=["Div", "Mul", "Greater", "Cast", "Sub"]),
         Case(aten.div.Scalar_mode, i64(6, values=LARGE), -(10**9), rounding_mode="floor"),
@@ -72,11 +76,12 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.floor_divide.Scalar, i8(6, values=INTEGERS), -7),
         Case(aten.floor_divide.Scalar, f32(2, 3), 0.3),
         Case(aten.fmod.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
-        Case(aten.fmod.Tensor, i64(6, values=LARGE), i64(6, values=LARGE_DIVISORS), emits=["Div", "Mul", "Sub"]),
+        Case(aten.fmod.Tensor, i64(6, values=LARGE), i64(6, values=LARGE_DIVISORS), emits=["Abs", "Div", "Mul", "Sub"]),
         Case(aten.fmod.Scalar, i64(6, values=LARGE), 10**9),
         Case(aten.fmod.Scalar, i32(6, values=INTEGERS), -4, emits=["Mod"]),
         Case(aten.remainder.Scalar, i64(6, values=LARGE), 10**9, emits=["Mod"]),
-        Case(aten.remainder.Tensor, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), emits=["Mod"]),
+        Case(aten.remainder.Tensor, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS),
+             emits=["Equal", "Where", "Mod"]),
         Case(aten.remainder.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
         Case(aten.remainder.Tensor, f16(7, values=QUOTIENTS), f16(7, values=DIVISORS)),
         Case(aten.remainder.Scalar, f32(2, 3), 0.7, emits=["Mod", "Less", "Add", "Where"], opsets=[27]),
@@ -128,3 +133,63 @@ def test_powers(case: Case) -> None:
 )  # fmt: skip
 def test_functions_of_two_numbers(case: Case) -> None:
     check(case)
+
+
+class Quotients(torch.nn.Module):
+    """Each form of a quotient and of a remainder, of two tensors and of a tensor and -1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("minus", torch.tensor([-1]))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        lowest = torch.iinfo(x.dtype).min
+        found = [f(x, d) for d in (y, -1, y[:1], self.minus.to(x.dtype)) for f in FORMS]
+        return [*found, *(f(torch.full_like(y, lowest), y) for f in FORMS), torch.remainder(lowest, y)]
+
+
+def _truncated(x: torch.Tensor, y: torch.Tensor | int) -> torch.Tensor:
+    return torch.div(x, y, rounding_mode="trunc")
+
+
+FORMS = torch.remainder, torch.fmod, torch.floor_divide, _truncated
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: "n"}, {0: "n"})])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_the_lowest_integer_by_minus_one(dtype: torch.dtype, shapes: Any) -> None:
+    """ONNX Runtime ends the process at such a Div or Mod, as torch does where it truncates; the quotient wraps."""
+    lowest = torch.iinfo(dtype).min
+    captured = OneCapture(Quotients(), (torch.tensor([7, 5, 3], dtype=dtype), torch.tensor([2, 3, 4], dtype=dtype)),
+                          dynamic_shapes=shapes)  # fmt: skip
+    x, y = torch.tensor([lowest, lowest, 7], dtype=dtype), torch.tensor([-1, 2, -1], dtype=dtype)
+    for opset in (9, 13, 18, 21, 25):
+        program = captured.export(opset_version=opset)
+        found = iter(program(x, y))
+        for divisor in (y, -1, y[:1], torch.tensor([-1], dtype=dtype)):
+            for form, got in zip(FORMS, found, strict=False):
+                assert got.equal(torch.tensor(_wanted(form, x, divisor), dtype=dtype)), (form, divisor)
+        assert [each.tolist() for each in found] == [
+            *(_wanted(form, torch.full_like(y, lowest), y) for form in FORMS), [0, 0, 0]
+        ]  # fmt: skip
+
+
+def _wanted(form: Any, x: torch.Tensor, y: torch.Tensor | int) -> list[int]:
+    """Returns what torch computes where the divisor is not -1, and -x wrapped, or 0, where it is."""
+    divisor = torch.as_tensor(y, dtype=x.dtype).expand_as(x)
+    usual = form(x, torch.where(divisor == -1, 1, divisor))
+    of_minus = torch.zeros_like(x) if form in (torch.remainder, torch.fmod) else -x
+    result: list[int] = torch.where(divisor == -1, of_minus, usual).tolist()
+    return result
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x // 3, lambda x: x % -2, lambda x: x // x.shape[0], lambda x: x % torch.tensor(3), lambda x: 5 // x,
+        lambda x: x.short() // x, lambda x: x // x.byte(), lambda x: x // torch.tensor(-2), lambda x: x % True,
+    ],
+)  # fmt: skip
+def test_a_quotient_that_cannot_overflow_has_no_choice(function: Any) -> None:
+    program = exported(function, torch.tensor([7, 5]), dynamic_shapes=({0: "n"},))
+    assert not {"Where", "Abs", "Neg"} & set(operators(program))

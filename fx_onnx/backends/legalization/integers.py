@@ -310,6 +310,8 @@ def remainder_of_division(f: NodeBuilder, a: Value, b: Value, fmod: int) -> Resu
     """
     if is_float(f.dtype):
         return "opset 9 has no remainder of floats"
+    if fmod and ((known := constant_array(b)) is None or (known == -1).any()):
+        b = f.Abs(b)  # the sign does not matter, and Div of the lowest integer by -1 overflows
     rest = f.Sub(a, f.Mul(f.Div(a, b), b))
     if fmod:
         return rest

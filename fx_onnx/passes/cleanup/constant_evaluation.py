@@ -55,7 +55,12 @@ def _divided(a: _Tensor, b: _Tensor) -> _Tensor:
 
 def _div(node: ir.Node, a: _Array, b: _Array) -> Function | None:
     integral = node.outputs[0].dtype is None or not node.outputs[0].dtype.is_floating_point()
-    return None if integral and (b is None or not b.all()) else _divided
+    return None if integral and (b is None or not b.all() or _overflows(a, b)) else _divided
+
+
+def _overflows(a: _Array, b: npt.NDArray[Any]) -> bool:
+    """Returns whether the lowest integer may be divided by -1, where torch ends the process."""
+    return bool((b == -1).any()) and (a is None or bool((a == np.iinfo(a.dtype).min).any()))
 
 
 def _mod(node: ir.Node, a: _Array, b: _Array) -> Function | None:

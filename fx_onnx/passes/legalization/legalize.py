@@ -27,7 +27,7 @@ from fx_onnx.passes.legalization.rows import ROWS
 from fx_onnx.passes.legalization.table import DEFAULT, Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, constant_number, producer_of
 from fx_onnx.passes.rewriter import NodeChange, Pass, Rewrite, apply
-from fx_onnx.passes.traversal import all_graphs
+from fx_onnx.passes.traversal import without_new_unread
 
 __all__ = ["LEGALIZATIONS", "Legalize64Bit", "LegalizeLowestMasks", "legalizations", "legalize"]
 
@@ -185,11 +185,5 @@ def legalize(
         passes: the legalizations of the target, in order; those for ONNX Runtime's CPU provider by default.
         changes: receives what each pass changed, by the name of the pass.
     """
-    read = [
-        (graph, value) for graph in all_graphs(model.graph) for value in graph.initializers.values() if value.uses()
-    ]
-    model = apply(model, passes, changes)
-    for graph, value in read:
-        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
-            del graph.initializers[str(value.name)]  # a constant whose wider copy the nodes read now
-    return model
+    with without_new_unread(model.graph):  # such as a constant whose wider copy the nodes read now
+        return apply(model, passes, changes)

@@ -143,6 +143,11 @@ def test_bits(op_type: str, dtype: torch.dtype) -> None:
 def test_mod(dtype: str, fmod: int) -> None:
     text = f"({dtype}[N] x, {dtype}[N] z) => ({dtype}[N] y) {{ y = Mod<fmod={fmod}>(x, z) }}"
     a, b = torch.tensor([7, -7, 7, -7, 6, -6, 0, 3]), torch.tensor([3, 3, -3, -3, 3, -3, 5, 2**31])
+    if fmod:  # ONNX Runtime has no result where Mod without fmod divides the lowest integer by -1
+        a, b = (
+            torch.cat([a, torch.tensor([torch.iinfo(getattr(torch, dtype)).min] * 2)]),
+            torch.cat([b, torch.tensor([-1, 2])]),
+        )
     inputs = [x.to(getattr(torch, dtype)) for x in (a, b)]  # 2³¹ is negative as int32
     check_equal(model(f"g {text}", opset=10), OpsetStep(9), inputs)
 

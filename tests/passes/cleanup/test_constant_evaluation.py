@@ -32,6 +32,25 @@ def test_constants_of_the_exporter_fold_at_once(node: str) -> None:
     assert not isinstance(result.graph[0].inputs[0].const_value, LazyWeight)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("node", ["Div(low, minus)", "Div(low, mixed)", "Div(weight, minus)"])
+def test_the_lowest_integer_by_minus_one_is_not_computed(node: str, dtype: str) -> None:
+    """torch would end the process."""
+    low = torch.iinfo(getattr(torch, dtype)).min
+    constants = f"<{dtype}[2] low = {{{low},3}}, {dtype}[1] minus = {{-1}}, {dtype}[2] mixed = {{-1,2}}>"
+    program = model(f"g () => ({dtype}[N] y) {constants} {{ y = {node} }}".replace("weight", "low"))
+    assert not EvaluateConstants()(program).modified
+
+
+@pytest.mark.parametrize("node", ["Div(other, minus)", "Div(low, two)", "Mod(low, minus)"])
+def test_a_quotient_in_range_is_computed(node: str) -> None:
+    constants = (
+        f"<int64[2] low = {{{-(2**63)},3}}, int64[1] minus = {{-1}}, int64[1] two = {{2}}, int64[2] other = {{4,-5}}>"
+    )
+    program = model(f"g () => (int64[2] y) {constants} {{ a = {node}\n y = Identity(a) }}")
+    assert EvaluateConstants()(program).modified
+
+
 def test_chain_and_equal_constants() -> None:
     """A folded node lets its consumer fold too, and equal constants are shared."""
     program = model(f"""g (float[2,6] x) => (float[12] y, float[12] z) {CONSTANTS} {{
