@@ -181,8 +181,6 @@ def _export(arguments: dict[str, Any]) -> ONNXProgram:
                 from fx_onnx import pipeline
                 from fx_onnx.program.export_log import record
         except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] == __package__:
-                raise
             raise MissingPackageError(
                 f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
                 f"`pip install {str(error.name).replace('_', '-')}`."

@@ -125,15 +125,15 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
 
 def _may_overflow(op: Emitter, dividend: Operand, divisor: Operand) -> bool:
     """Returns whether the lowest number of the result's dtype may be divided by -1."""
-    lowest, dtype = op.out_dtype.min, op.out_dtype
-    return dtype in OVERFLOWING and _may_be(lowest, dividend, dtype) and _may_be(-1, divisor, dtype)
+    dtype = op.out_dtype
+    return dtype in OVERFLOWING and _may_be(int(dtype.min), dividend, dtype) and _may_be(-1, divisor, dtype)
 
 
-def _may_be(number: float, operand: Operand, dtype: DataType) -> bool:
+def _may_be(number: int, operand: Operand, dtype: DataType) -> bool:
     """Returns whether an operand may be a negative number of a dtype, which is -1 or the lowest number."""
     if isinstance(operand, Value):
         own = operand.dtype or dtype
-        return dtypes.is_integer(own) and own.min <= number
+        return dtypes.is_integer(own) and bool(own.min <= number)
     if isinstance(operand, torch.SymInt):
         return not symbolic_sizes.expression(operand).is_nonnegative
     return dtypes.wrapped(int(operand), dtype) == number
