@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import fx_onnx
+from fx_onnx.extension_points.rooms import is_installed
 from fx_onnx.targets.known_targets import find_target
 from tests.sources import ROOT
 
@@ -79,6 +80,7 @@ class HalfSquare(torch.nn.Module):
         return y * torch.sigmoid(1.702 * y)
 
 
+@pytest.mark.skipif(not is_installed("cli"), reason="the command is a room")
 def test_the_example_package_in_its_environment(environment: Path, tmp_path: Path) -> None:
     """A file that knows nothing of the plug-in is exported by the command."""
     (tmp_path / "network.py").write_text(

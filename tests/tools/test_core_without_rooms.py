@@ -43,6 +43,8 @@ def test_a_failure_is_reported_and_a_room_runs_once(
     assert "without report: 2 passed, 0 skipped, 0 refused, 1 failed\n    " in printed
     assert "::test_report\n" in printed
     assert "without libraries: 3 passed, 0 skipped, 0 refused, 0 failed\n" in printed
+    with pytest.raises(RuntimeError, match="pytest ended with 4"):
+        main([str(tmp_path / "nothing.py"), *options[1:], "cli"])
     monkeypatch.setattr(core_without_rooms, "run", None)  # nothing runs again
     assert main([*options, "libraries"]) == 0
     monkeypatch.undo()
