@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fx_onnx.applications.layouts import Layout
     from fx_onnx.applications.tasks import Task
     from fx_onnx.applications.text_generation import text_generation_arguments
-    from fx_onnx.backends.kernel_support import Support
     from fx_onnx.capture.export_flag import is_in_onnx_export
     from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
+    from fx_onnx.targets.kernel_support import Support
     from fx_onnx.targets.target import Lack, Target
     from fx_onnx.verification.tensor_comparison import Difference
     from fx_onnx.verification.verification_result import Verification

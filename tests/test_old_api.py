@@ -15,7 +15,6 @@ from fx_onnx.extension_points.rooms import TABLE
 MOVED = [
     ("fx_onnx.pretrained.tasks", "Task"),
     ("fx_onnx.pretrained.layouts", "Layout"),
-    ("fx_onnx.targets.kernel_support", "Support"),
 ]
 NAMES = (*TABLE["fx_onnx"], *TABLE["modules"])
 

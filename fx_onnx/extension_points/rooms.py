@@ -95,7 +95,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "Layout": "fx_onnx.applications.layouts:Layout",
         "ONNXProgram": "fx_onnx.program.onnx_program:ONNXProgram",
         "OperatorExportTypes": "fx_onnx.capture.export_modes:OperatorExportTypes",
-        "Support": "fx_onnx.backends.kernel_support:Support",
+        "Support": "fx_onnx.targets.kernel_support:Support",
         "Target": "fx_onnx.targets.target:Target",
         "Task": "fx_onnx.applications.tasks:Task",
         "TrainingMode": "fx_onnx.capture.export_modes:TrainingMode",
@@ -128,7 +128,6 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "pretrained": "fx_onnx.applications",
         "pretrained.layouts": "fx_onnx.applications.layouts",
         "pretrained.tasks": "fx_onnx.applications.tasks",
-        "targets.kernel_support": "fx_onnx.backends.kernel_support",
     },
     "fx_onnx.targets": {
         "onnxruntime": "fx_onnx.targets.onnxruntime:TARGET",
@@ -185,7 +184,6 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     },
     "program": {
         "save_genai": "fx_onnx.applications.genai.genai_folder:write_genai_folder",
-        "supports": "fx_onnx.backends.kernel_support:support",
         "weights_from": "fx_onnx.references.weight_references:referring",
         "report": "fx_onnx.report.markdown_report:write_report",
         "save_html": "fx_onnx.report.markdown_report:write_page",

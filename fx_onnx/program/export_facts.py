@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from fx_onnx.messages.message_ids import Finding
 from fx_onnx.sizes.dim_table import DimTable
+from fx_onnx.targets.kernel_support import Support
 
 if TYPE_CHECKING:
-    from fx_onnx.backends.kernel_support import Support
     from fx_onnx.report.graph_facts import GraphFacts
     from fx_onnx.verification.tensor_comparison import Difference
     from fx_onnx.verification.verification_result import Verification

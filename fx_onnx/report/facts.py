@@ -17,13 +17,13 @@ from fx_onnx.files.serialization import referenced_files
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.program.export_facts import Facts
 from fx_onnx.report.graph_facts import graph_facts
+from fx_onnx.targets.kernel_support import Support
 from fx_onnx.targets.known_targets import NAMES, find_target
 from fx_onnx.torch_internals.version import version
 from fx_onnx.verification.tensor_comparison import Difference
 from fx_onnx.verification.verification_result import Verification
 
 if TYPE_CHECKING:
-    from fx_onnx.backends.kernel_support import Support
     from fx_onnx.program.onnx_program import ONNXProgram
 
 __all__ = [

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.backends.kernel_support import support
+from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.exporting import exported, padded_maximum
 from tests.passes.checking import model

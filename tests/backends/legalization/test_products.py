@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.backends.kernel_support import support
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.products import (
     legalize_gemm_bias,
@@ -12,6 +11,7 @@ from fx_onnx.backends.legalization.products import (
     legalize_repeated_constants,
     legalize_unsigned_products,
 )
+from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 from tests.modules import FunctionModule

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.backends.kernel_support import support
+from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
 from tests.exporting import exported
