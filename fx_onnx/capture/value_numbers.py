@@ -52,7 +52,6 @@ class FakeRuns:
         self._numbers = {on_meta: ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
-        self._buffers = {spec.target for _, spec in self._inputs if spec.kind == InputKind.BUFFER}
         values = [node.meta.get("val") for node, _ in self._inputs]
         fake = [each for each in values if isinstance(each, FakeTensor)]
         self._mode: Any = fake[0].fake_mode if fake else None
@@ -126,6 +125,9 @@ class FakeRuns:
                 if isinstance(leaf, torch.Tensor):
                     numbers.define(leaf, numbers.number("input", place))
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
+            storages = {name: storage_id(each) for name, each in weights.items()}
+            with self._mode:
+                weights = _separate(weights, torch.Tensor.detach)
             if not on_meta:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
@@ -134,7 +136,7 @@ class FakeRuns:
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
-        return found, {name: numbers.versions.get(storage_id(each)) for name, each in weights.items()}
+        return found, {name: numbers.versions.get(storage) for name, storage in storages.items()}
 
     def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
         """Returns whether the results of both are close for real arguments.
@@ -157,7 +159,7 @@ class FakeRuns:
         results: list[list[torch.Tensor]] = []
         for run in (self._run_module, self._run_program):
             with random_numbers_of(self._program, seed=0), torch.no_grad():
-                copies = {name: each.clone() if name in self._buffers else each for name, each in weights.items()}
+                copies = _separate(weights, torch.clone)
                 given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
                 try:
                     found = pytree.tree_leaves(run(given[0], given[1], copies))
@@ -208,6 +210,15 @@ def _is_close(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)))
+
+
+def _separate(weights: Mapping[str, torch.Tensor], function: Callable[..., torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns a function of each weight, so that a run that assigns to ``Tensor.data`` leaves the weights as they are.
+
+    Tied weights stay one tensor.
+    """
+    made = {id(each): function(each).requires_grad_(each.requires_grad) for each in weights.values()}
+    return {name: made[id(each)] for name, each in weights.items()}
 
 
 @contextmanager

@@ -33,10 +33,10 @@ def _traced_data(original: Any) -> property:
         return tensor.detach() if is_traced else original.__get__(tensor)
 
     def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if not is_current(thread) or not isinstance(value, FakeTensor):
+        if not is_current(thread) or not _has_no_values(value):
             original.__set__(tensor, value)
             return
-        if not isinstance(tensor, FakeTensor):
+        if not _has_no_values(tensor):
             raise CaptureError(
                 "The forward assigns to the data of a tensor that is neither a weight nor a buffer"
                 f"{calling_line()}; register it as a buffer."
@@ -48,6 +48,10 @@ def _traced_data(original: Any) -> property:
             original.__set__(tensor, value)
 
     return property(read, assign)
+
+
+def _has_no_values(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or tensor.is_meta
 
 
 PATCHES = (Patch("torch:Tensor.data", InAllThreads(_traced_data), "It would become a constant.", strict=False),)

@@ -40,6 +40,11 @@ def to_a_buffer(model: Assigns, x: torch.Tensor) -> torch.Tensor:
     return x + model.count
 
 
+def to_a_buffer_of_sums(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.count.data = model.count + x.sum(0)
+    return x + model.count
+
+
 def to_a_weight(model: Assigns, x: torch.Tensor) -> torch.Tensor:
     model.weight.data = model.weight / model.weight.norm() * 3
     return x * model.weight
@@ -78,6 +83,22 @@ def shared_with_the_value(_: Assigns, x: torch.Tensor) -> torch.Tensor:
     z.add_(1)
     y.mul_(2)
     return y + z
+
+
+def to_both(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.weight.data = model.weight.data.clamp(-1, 1.5)
+    model.count.data = model.weight * 2
+    return x * model.count
+
+
+def before_a_branch(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.weight.data = model.weight / 2
+    return x[1:] * model.weight if x.shape[0] > 1 else x
+
+
+def in_place_before_a_branch(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.weight.data.mul_(0.5)
+    return x[1:] * model.weight if x.shape[0] > 1 else x
 
 
 def of_another_shape(_: Assigns, x: torch.Tensor) -> torch.Tensor:
@@ -135,6 +156,22 @@ def test_assigning_replaces_the_data(step: Callable[[Assigns, torch.Tensor], tor
     program.state = {}
     for call in range(3):
         x = torch.tensor([3.0 + call, 1.0])
+        torch.testing.assert_close(program(x)[0], module(x.clone()))
+
+
+ROWS = [to_a_buffer_of_sums, to_a_weight, and_back, in_place, shared_with_the_value, to_both]
+
+
+@pytest.mark.parametrize("step", [*ROWS, before_a_branch, in_place_before_a_branch])
+def test_assigning_with_a_dynamic_dim(step: Callable[[Assigns, torch.Tensor], torch.Tensor]) -> None:
+    """The runs that find out for which sizes the program is right change no weight."""
+    module, x = Assigns(step).eval(), torch.randn(3, 2)
+    program = fx_onnx.export(module, (x,), dynamic_shapes=({0: "n"},))
+    program.state = {}
+    assert (module.weight.tolist(), module.count.tolist()) == ([1, 2], [0, 0])
+    assert bool(program.findings) == (step not in ROWS)
+    for rows in (3, 5, 2, *([1] if step in ROWS else [])):
+        x = torch.randn(rows, 2)
         torch.testing.assert_close(program(x)[0], module(x.clone()))
 
 
