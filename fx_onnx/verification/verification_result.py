@@ -72,7 +72,7 @@ class SizeResult:
         return [*bad, f"the sizes {self.sizes}: {self.problem}"] if self.problem else bad
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """The result of ``verify``.
 
@@ -167,8 +167,14 @@ class Verification:
 
     # Texts
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
-        checked = [f"{len(self.outputs)} outputs", *(f"at {each.sizes}" for each in self.sizes)]
+        checked = [
+            f"{len(self.outputs)} output{'s' * (len(self.outputs) != 1)}",
+            *(f"at {each.sizes}" for each in self.sizes),
+        ]
         outputs = [output for run in self.runs for output in run.outputs]
         notes = [f"{each.name!r} is inaccurate in eager: {each.note}." for each in outputs if each.note]
         head = f"The ONNX program agrees with the PyTorch module ({', '.join(checked)})."
