@@ -164,7 +164,7 @@ class _Input:
 
 
 def _root(dim: Any, size: Any) -> tuple[Any, Any, str]:
-    """Returns the Dim that has the range, its number for a size, and the sizes in words: ``2 * h + 1`` has that of h."""
+    """Returns the Dim that has the range, such as h of ``2 * h``, its number for a size, and the sizes in words."""
     root = getattr(dim, "root", dim)
     words = f"{root.min} to {root.max}" if isinstance(root.max, int) else f"{root.min} or more"
     if root is dim or not isinstance(size, int):
