@@ -250,7 +250,8 @@ def test_custom_opsets() -> None:
     table = {torch.ops.aten.relu.default: lambda op, self: op.emit("Relu2", self, domain="my.domain")}
     model = nn.ReLU().eval()
     program = fx_onnx.export(model, (X,), custom_translation_table=table, custom_opsets={"my.domain": 3})
-    assert dict(program.model.graph.opset_imports) == {"": 20, "my.domain": 3}
+    assert list(program.model.graph.opset_imports.items()) == [("", 20), ("my.domain", 3)]
+    assert [(each.domain, each.version) for each in program.model_proto.opset_import] == [("", 20), ("my.domain", 3)]
     program = fx_onnx.export(model, (X,), custom_translation_table=table)
     assert program.model.graph.opset_imports["my.domain"] == 1
 

@@ -27,6 +27,7 @@ from fx_onnx.capture.diagnostics import (
     failure_id,
     is_broadcast_conflict,
     is_dim_conflict,
+    is_of_gradients,
     summarize,
 )
 from fx_onnx.capture.dim_relations import dim_relations
@@ -286,7 +287,8 @@ def _attempt(
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
     that torch.export does not know, the capture is repeated with this class registered. If the forward computes
     gradients of values that torch.export does not see, the capture is repeated with these values recorded. If it raises
-    an exception where a condition on data holds, the capture is repeated without these exceptions.
+    an exception where a condition on data holds, the capture is repeated without these exceptions. If autograd refuses
+    the forward, as where it writes results of parameters into a view of a buffer, the capture is repeated without it.
     """
     decisions = [example.decision] if example.decision else []
     dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
@@ -310,6 +312,9 @@ def _attempt(
             decisions.append(
                 "repeated with the classes of the outputs registered, because torch.export did not know them"
             )
+        elif is_of_gradients(outcome) and torch.is_grad_enabled() and not changes.without_grad:
+            changes = replace(changes, without_grad=True)
+            decisions.append("repeated under torch.no_grad(), because the forward does not run outside of it")
         elif stops_at_check(outcome) and not (strict or changes.without_checks):
             changes = replace(changes, without_checks=True)
             decisions.append("repeated without the exceptions that the forward raises if a condition on data holds")
@@ -331,6 +336,7 @@ def _export(
     with (
         CAPTURE_LOCK,
         exporting(),
+        torch.no_grad() if changes.without_grad else nullcontext(),
         nullcontext() if example.specializes else size_oblivious(),
         patched_torch(model, strict, changes) as record,
         autocast_disabled() as caller_autocast,

@@ -29,6 +29,7 @@ from fx_onnx.torch_internals.dynamo_private import TRACING_MODULES
 
 _logger = logging.getLogger("fx_onnx.torch")
 _ASSIGNED_ATTRIBUTE = re.compile(r"The tensor attributes? .* (was|were) assigned during export")
+_AUTOGRAD = re.compile(r"requires grad|is a view and is being modified inplace|requires_grad=True")
 _TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 
 
@@ -94,6 +95,11 @@ _FAILURES = (
         r"Suggested fixes|dim hint|as dynamic but your code specialized",
         MessageId.DIM_CONFLICT,
         "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static",
+    ),
+    _Failure(
+        r"not in range \[|to be of the form .*, where|to be equal to .*, where \S+ = ",
+        MessageId.DIM_CONFLICT,
+        "give an example with sizes that the Dims allow, or change the Dims",
     ),
     _Failure(  # a number is converted by a condition that is its symbol alone, as in `int(x.sum())`
         r"guard on data-dependent expression z?uf?\d+ |extract specialized integer from data-dependent",
@@ -189,6 +195,11 @@ def summarize(error: Exception) -> str:
 def is_broadcast_conflict(text: str) -> bool:
     """Returns whether a message of torch reports that two sizes differ and neither is known to be 1."""
     return "must match the size of tensor b" in text or "Attempting to broadcast a dimension" in text
+
+
+def is_of_gradients(error: Any) -> bool:
+    """Returns whether autograd refuses what the forward does, so that it may run under ``torch.no_grad()`` only."""
+    return isinstance(error, RuntimeError) and bool(_AUTOGRAD.search(str(error)))
 
 
 def is_dim_conflict(text: str) -> bool:

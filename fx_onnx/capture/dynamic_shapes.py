@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -144,8 +145,8 @@ class _Input:
                     check_dim_name("The dim name", dim, id=MessageId.DYNAMIC_SHAPES)
                 self.names[axis], dim = dim, Dim.AUTO
             case Dim():
-                low, high = getattr(dim, "min", None), getattr(dim, "max", None)
-                self._check_size(axis, low, high, f"the Dim {dim.__name__!r} allows {low} to {high}")
+                root, number, words = _root(dim, self.value.shape[axis])
+                self._check_size(axis, root.min, root.max, f"the Dim {dim.__name__!r} allows {words}", number)
                 self.names[axis] = dim.__name__
             case int() if not isinstance(dim, bool):
                 static = f"dynamic_shapes makes it the static size {dim}; give a name for a dynamic dim"
@@ -154,11 +155,22 @@ class _Input:
                 raise _wrong(f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.")
         self.dims[axis] = dim
 
-    def _check_size(self, axis: int, low: Any, high: Any, text: str) -> None:
-        """Checks that the size in the example is in a range; a Dim that is computed from another one has none."""
+    def _check_size(self, axis: int, low: Any, high: Any, text: str, number: Any = None) -> None:
+        """Checks that the size in the example, or the number from which a Dim computes it, is in a range."""
         size = self.value.shape[axis]
-        if all(isinstance(each, int) for each in (size, low, high)) and not low <= size <= high:
-            raise _wrong(f"Axis {axis} of {self.path} has size {size} in the example, but {text}.")
+        found = size if number is None else number
+        if isinstance(size, int) and (found != found // 1 or not low <= found <= high):
+            raise _wrong(f"{self.path}.shape[{axis}] has size {size} in the example, but {text}.")
+
+
+def _root(dim: Any, size: Any) -> tuple[Any, Any, str]:
+    """Returns the Dim that has the range, such as h of ``2 * h``, its number for a size, and the sizes in words."""
+    root = getattr(dim, "root", dim)
+    words = f"{root.min} to {root.max}" if isinstance(root.max, int) else f"{root.min} or more"
+    if root is dim or not isinstance(size, int):
+        return root, size, words
+    offset = dim.fn(0)
+    return root, Fraction(size - offset, dim.fn(1) - offset), f"the sizes for integers {root.__name__} of {words}"
 
 
 # --- all inputs -------------------------------------------------------------------------------------------------------

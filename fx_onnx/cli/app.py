@@ -137,7 +137,13 @@ Dynamic = Annotated[
     list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
 ]
 Opset = Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")]
-Target = Annotated[str | None, typer.Option(help=f"The runtime that the model is for: {', '.join(NAMES)}.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help=f"The runtime that the model is for: {', '.join(NAMES)}.",
+        autocompletion=lambda incomplete: [name for name in NAMES if name.startswith(incomplete)],
+    ),
+]
 Verify = Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")]
 Report = Annotated[bool, typer.Option("--report", help="Write a report next to the ONNX file, as HTML and Markdown.")]
 ExternalData = Annotated[
@@ -225,7 +231,8 @@ def export(
             **_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-    _print_export({**facts, "warnings": list(map(str, findings))}, [f"{place}: {program!r}"], as_json, quiet)
+    lines = [f"{place}: {program!r}", *([str(program.export_facts.verification)] if verify else [])]
+    _print_export({**facts, "warnings": list(map(str, findings))}, lines, as_json, quiet)
 
 
 _NOT_OF_A_FOLDER = "inputs", "dynamic", "with_past", "training"

@@ -83,4 +83,4 @@ class DimTable(Sequence[DimSummary]):
         return "\n".join(map(str, self._dims)) or "Every dim is static."
 
     def __repr__(self) -> str:
-        return f"DimTable({list(self._dims)!r})"
+        return str(self)

@@ -70,7 +70,7 @@ def translate(
         TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
     """
     exported = program.exported_program
-    imports = {**(custom_opsets or {}), "": table.opset}
+    imports = {"": table.opset, **(custom_opsets or {})}  # scripts read the first import
     graph = ir.Graph((), (), nodes=(), opset_imports=imports, name="main_graph")
     emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))
     walker = Walker(emitter, table, program)

@@ -72,7 +72,7 @@ class SizeResult:
         return [*bad, f"the sizes {self.sizes}: {self.problem}"] if self.problem else bad
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verification:
     """The result of ``verify``.
 
@@ -167,8 +167,14 @@ class Verification:
 
     # Texts
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
-        checked = [f"{len(self.outputs)} outputs", *(f"at {result.sizes}" for result in self.sizes)]
+        checked = [
+            f"{len(self.outputs)} output{'s' * (len(self.outputs) != 1)}",
+            *(f"at {result.sizes}" for result in self.sizes),
+        ]
         outputs = [output for run in self.runs for output in run.outputs]
         notes = [f"{output.name!r} is inaccurate in eager: {output.note}." for output in outputs if output.note]
         head = f"The ONNX program agrees with the PyTorch module ({', '.join(checked)})."

@@ -230,3 +230,63 @@ def test_a_branch_on_a_dynamic_float_is_refused_with_its_line():
 
     with pytest.raises(CaptureError, match=r"known only when the model runs .* guidance_scale > 1 else x"):
         fx_onnx.export(Guided().eval(), (t(2), 1.5), dynamic_shapes=(None, Dim.DYNAMIC))
+
+
+class Writes(torch.nn.Module):
+    """A forward that autograd refuses, because parameters take part."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.write, self.linear, self.weight = write, torch.nn.Linear(4, 4), torch.nn.Parameter(torch.ones(3, 4))
+        self.register_buffer("cache", torch.zeros(2, 2, 8, 4))
+
+    def forward(self, x):
+        return self.write(self, x)
+
+
+def _writes_layers(module, x):
+    for layer in range(2):
+        keys, values = module.cache[layer, 0], module.cache[layer, 1]
+        keys.index_copy_(0, torch.arange(3), module.linear(x))
+        values[:3] = x
+        x = keys[:3] + values[:3]
+    return x
+
+
+def _scales_a_part(module, x):
+    first, second = module.linear(x).split(2, -1)
+    first.mul_(2)
+    return torch.cat([first, second], -1)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _writes_layers,
+        _scales_a_part,
+        lambda module, x: x * module.weight.mul_(0.5),
+        lambda module, x: module.weight[0].add_(x[0]) + x,
+        lambda module, x: torch.mul(x, module.weight, out=torch.empty(3, 4)),
+    ],
+)
+def test_a_forward_that_runs_without_autograd_only(write):
+    torch.manual_seed(0)
+    module, x = Writes(write).eval(), t(3, 4)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    with torch.no_grad():
+        want = module(x)
+    module.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = fx_onnx.export(module, (x,))
+    assert torch.allclose(program(x)[0], want, atol=1e-5)
+    assert torch.is_grad_enabled()
+
+
+def test_an_error_of_autograd_that_no_grad_does_not_help_is_the_first_one():
+    def write(module, x):
+        module.weight.mul_(0.5)
+        raise ValueError("never runs")
+
+    with pytest.raises(CaptureError, match="never runs"):
+        fx_onnx.export(Writes(write).eval(), (t(3, 4),))

@@ -127,6 +127,27 @@ def _bad(message, *args, model=None, **options):
         _bad(
             "size 3 in the example, but the Dim 'b' allows 8 to 9", X, dynamic_shapes={"x": {0: Dim("b", min=8, max=9)}}
         ),
+        _bad(
+            "x.shape[0] has size 3 in the example, but the Dim 'b' allows 8 or more",
+            X,
+            dynamic_shapes={"x": {0: Dim("b", min=8)}},
+        ),
+        _bad(
+            "x.shape[0] has size 3 in the example, but the Dim 'b' allows 0 to 2",
+            X,
+            dynamic_shapes={"x": {0: Dim("b", max=2)}},
+        ),
+        _bad("the Dim '2*h' allows the sizes for integers h of 0 or more", X, dynamic_shapes={"x": {0: 2 * Dim("h")}}),
+        _bad(
+            "the Dim '2*h + 1' allows the sizes for integers h of 5 or more",
+            X,
+            dynamic_shapes={"x": {0: 2 * Dim("h", min=5) + 1}},
+        ),
+        _bad(
+            "the Dim '3*h' allows the sizes for integers h of 2 to 4",
+            X,
+            dynamic_shapes={"x": {0: 3 * Dim("h", min=2, max=4)}},
+        ),
         _bad("must be a name, a Dim or an int, not 2.5", X, dynamic_shapes={"x": {1: 2.5}}),
         _bad("must be a dict or a list, not 'batch'", X, dynamic_shapes={"x": "batch"}),
         _bad("y is a int, not a tensor", (X, 3), dynamic_shapes={"y": {0: "n"}}),

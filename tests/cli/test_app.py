@@ -101,6 +101,16 @@ def test_export(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert onnx.load("m.onnx").opset_import[0].version == 18
 
 
+def test_verify_prints_the_comparison(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = "fx-onnx export models:build --input x=float32[2,8] -o m.onnx"
+    for option, is_compared in (("", False), (" --verify", True), (" --verify --quiet", False)):
+        assert run(command + option, monkeypatch) == 0
+        printed = capsys.readouterr().out
+        assert ("The ONNX program agrees with the PyTorch module (1 output)." in printed) == is_compared
+
+
 def test_names_may_be_parameters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command = "fx-onnx export models:Two --input y=float32[2] --input x=float32[2] --input flag=True -o m.onnx --json"
     assert run(command, monkeypatch) == 0

@@ -34,3 +34,12 @@ def test_conditions() -> None:
 def test_a_condition_on_a_dim_that_is_not_given() -> None:
     with pytest.raises(KeyError, match="n"):
         SizeCondition("n > 2", "bound", ("n",), _holds=lambda n: n > 2).holds({"m": 3})
+
+
+def test_a_repl_shows_the_text() -> None:
+    for table in (
+        DimTable(),
+        DimTable([DimSummary("n", ("x.shape[0]",), "even")]),
+        DimTable([DimSummary("m", ())] * 2),
+    ):
+        assert repr(table) == str(table)

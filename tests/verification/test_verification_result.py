@@ -58,3 +58,10 @@ def test_tables() -> None:
 def test_the_worst_of_each_module() -> None:
     worse = replace(BAD, max_rel=0.7)
     assert by_module([GOOD, BAD, worse, GOOD]) == {"": GOOD, "a.b": worse}
+
+
+def test_a_repl_shows_the_text() -> None:
+    for count, head in ((0, "0 outputs"), (1, "1 output)"), (2, "2 outputs")):
+        result = Verification((GOOD,) * count)
+        assert repr(result) == str(result)
+        assert head in repr(result)

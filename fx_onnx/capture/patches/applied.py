@@ -53,11 +53,13 @@ class Changes:
         with_backward: Whether to record intermediate values for a backward pass.
         without_checks: Whether to leave out the exceptions that the forward raises if a condition on data holds.
         with_slices: Whether to slice a dynamic axis where the forward calls ``split`` or ``chunk``.
+        without_grad: Whether to trace without autograd.
     """
 
     with_backward: bool = False
     without_checks: bool = False
     with_slices: bool = False
+    without_grad: bool = False
 
 
 @dataclass(frozen=True)
