@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ def _capture(job: Job) -> CapturedJob:
         autograd_functions.trace_as_operators(functions, **kept),
         kept_functions.keep_functions(whole),
     ):
-        captured = capture(job.request, job.log)
+        captured = capture(job.request, partial(job.log.decided, "capture"))
     job.log.captured = captured
     job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)
     return CapturedJob(job.request, job.options, job.log, captured, job.log.table)

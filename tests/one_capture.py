@@ -7,8 +7,7 @@ from unittest import mock
 
 import fx_onnx
 from fx_onnx import pipeline
-from fx_onnx.capture.capture import Capture
-from fx_onnx.capture.events import EventSink
+from fx_onnx.capture.capture import Capture, Decided
 from fx_onnx.capture.request import Request
 
 
@@ -29,9 +28,9 @@ class OneCapture:
         with mock.patch.object(pipeline, "capture", self._capture):
             return fx_onnx.export(*self.args, **self.arguments, **options)
 
-    def _capture(self, request: Request, events: EventSink | None = None) -> Capture:
+    def _capture(self, request: Request, decided: Decided = print) -> Capture:
         if self._captured is None:
-            self._captured = _CAPTURE(request, events)
+            self._captured = _CAPTURE(request, decided)
             self._graph = str(self._captured.exported_program)
         else:
             assert str(self._captured.exported_program) == self._graph, "an export changed the captured program"

@@ -9,7 +9,7 @@ decisions that led to the result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,7 +34,6 @@ from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters, mode_of_this_thread
-from fx_onnx.capture.events import EventSink, IgnoredEvents
 from fx_onnx.capture.examples import (
     Example,
     enlarged_examples,
@@ -65,6 +64,9 @@ from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import FakeTensor, pytree, size_oblivious
 
 _logger = logging.getLogger("fx_onnx.stages")
+
+Decided = Callable[[str], None]
+"""Receives what the capture decided, in a few words, such as ``captured in strict mode``."""
 
 _NUMBERS_IN_STRICT_MODE = (
     "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
@@ -98,7 +100,7 @@ class Capture:
     data_branches: tuple[int, ...] = ()
 
 
-def capture(request: Request, events: EventSink | None = None) -> Capture:
+def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
     """Captures the model of a request; uses an ExportedProgram as it is.
 
     Warns (OnnxExporterWarning) about a module in training mode if no mode was requested and the mode may matter, about
@@ -107,12 +109,11 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
 
     Args:
         request: What to capture.
-        events: Receives ``Capture.decisions``.
+        decided: Receives each of ``Capture.decisions``.
 
     Raises:
         CaptureError: torch.export failed. The error's cause is the first error of torch.export.
     """
-    events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
         facts = SizeFacts(request, request.model, runs := FakeRuns(None, request.model))
         decisions = ("skipped: the model is an ExportedProgram",)
@@ -131,10 +132,10 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
         with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
-            result = _capture_module(request, request.model, events)
+            result = _capture_module(request, request.model, decided)
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:
-        events.decided("capture", decision)
+        decided(decision)
     program = result.program
     facts = result.facts
     specialized = tuple(dynamic_dims.specialized_dims(facts.inputs, strategy == "given"))
@@ -166,7 +167,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
 # --- the order of attempts --------------------------------------------------------------------------------------------
 
 
-def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> Captured:
+def _capture_module(request: Request, model: torch.nn.Module, decided: Decided) -> Captured:
     """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim."""
     captured = first = _attempt(request, model, original_example(request), strict=False)
     for example in _other_examples(request, first):
@@ -182,7 +183,7 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
         if isinstance(captured, Captured):
             captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(failure)}")
         else:
-            events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
+            decided(f"failed in strict mode too: {summarize(captured)}")
     if isinstance(captured, Captured):
         _refuse_lost_tensors(request, captured.program)
         captured = _with_slices(request, model, _with_symbolic_numbers(request, model, captured))

@@ -34,12 +34,12 @@ from fx_onnx.capture.forward_parameters import (
     sorted_by_signature,
 )
 from fx_onnx.capture.scripts import InterpretedModule, is_script
+from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.arguments import check_mapping, check_names
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.user_outputs import is_graph_output
 from fx_onnx.onnx_model import dtypes
 from fx_onnx.onnx_model.weights import is_subclass, memory_key
 from fx_onnx.torch_internals.dynamo_private import uncompiled

@@ -15,12 +15,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
 from fx_onnx.capture.export_modes import TrainingMode
+from fx_onnx.capture.user_outputs import result_specs
 from fx_onnx.compat.utils import select_model_mode_for_export
 from fx_onnx.export import export
 from fx_onnx.messages.arguments import check_tolerance, shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning, no_effect
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.user_outputs import result_specs
 from fx_onnx.onnx_model.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram

@@ -44,7 +44,7 @@ _logger = logging.getLogger("fx_onnx.stages")
 
 @dataclass
 class ExportLog:
-    """Collects the times, the decisions and the results of one export; an EventSink.
+    """Collects the times, the decisions and the results of one export.
 
     Attributes:
         verbose: whether each stage prints a line when it ends.

@@ -22,13 +22,13 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
+from fx_onnx.capture.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.files import save
 from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.progress import hide_progress
-from fx_onnx.messages.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.dtypes import is_float8, is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
 from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, ir_version

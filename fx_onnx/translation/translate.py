@@ -19,13 +19,13 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points.translation_table import TranslationTable
 from fx_onnx.messages.errors import OnnxExporterError, TranslationError, first_line
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.progress import report_progress
 from fx_onnx.messages.source_lines import function_place
-from fx_onnx.messages.user_outputs import is_graph_output
 from fx_onnx.onnx_model import dtypes, metadata
 from fx_onnx.onnx_model.opsets import ir_version
 from fx_onnx.onnx_model.type_inference import UnequalDtypesError

@@ -19,9 +19,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.capture.user_outputs import result_specs
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.errors import VerificationError
-from fx_onnx.messages.user_outputs import result_specs
 from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
 from fx_onnx.onnx_model.weights import has_storage
 from fx_onnx.program.input_binding import bind, user_inputs, user_leaves

@@ -290,3 +290,20 @@ def test_an_error_of_autograd_that_no_grad_does_not_help_is_the_first_one():
 
     with pytest.raises(CaptureError, match="never runs"):
         fx_onnx.export(Writes(write).eval(), (t(3, 4),))
+
+
+class BreaksNonStrict(torch.nn.Module):
+    """Its forward raises an error outside of strict mode."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_dynamo_compiling():
+            raise RuntimeError("only in strict mode")
+        return x + 1
+
+
+def test_the_decisions_are_told() -> None:
+    told: list[str] = []
+    captured = capture(parse_request(BreaksNonStrict().eval(), (torch.ones(2),)), told.append)
+    assert captured.strategy == "torch.export(strict=True)"
+    (decision,) = told
+    assert decision.startswith("repeated in strict mode, because non-strict mode raised RuntimeError: ")
