@@ -212,9 +212,8 @@ def export(
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
-    given = parse_inputs(inputs or ())
     with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
-        model = load(source, task=task, with_past=with_past)
+        given, model = parse_inputs(inputs or ()), load(source, task=task, with_past=with_past)
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
         program = import_module("fx_onnx.export").export(
@@ -228,10 +227,10 @@ def export(
             external_data=external_data,
             optimize=optimize,
             metadata=metadata.value,
-            **_arguments(model, given, dynamic or []),
+            **_arguments(model, given, dynamic or ()),
         )
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-    lines = [f"{place}: {program!r}", *([str(program.export_facts.verification)] if verify else [])]
+    lines = [f"{place}: {program!r}", *filter(None, [verify and str(program.export_facts.verification)])]
     _print_export({**facts, "warnings": list(map(str, findings))}, lines, as_json, quiet)
 
 
