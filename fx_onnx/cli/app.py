@@ -227,7 +227,7 @@ def export(
             external_data=external_data,
             optimize=optimize,
             metadata=metadata.value,
-            **_arguments(model, given, dynamic or ()),
+            **_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
     lines = [f"{place}: {program!r}", *filter(None, [verify and str(program.export_facts.verification)])]

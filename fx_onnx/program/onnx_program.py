@@ -185,8 +185,7 @@ class ONNXProgram:
         Raises:
             ArgumentError: there is no such target.
         """
-        support: Support = rooms.find("program", "supports")(self._model, find_target(target))
-        return support
+        return support(self._model, find_target(target))
 
     # Running
 
