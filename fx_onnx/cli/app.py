@@ -230,7 +230,7 @@ def export(
             **_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-    lines = [f"{place}: {program!r}", *filter(None, [verify and str(program.export_facts.verification)])]
+    lines = [f"{place}: {program!r}", *([str(program.export_facts.verification)] * verify)]
     _print_export({**facts, "warnings": list(map(str, findings))}, lines, as_json, quiet)
 
 

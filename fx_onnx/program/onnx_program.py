@@ -39,7 +39,7 @@ from fx_onnx.program.model_changes import rename_dims, replace_weights
 from fx_onnx.program.reference_session import ReferenceSession
 from fx_onnx.program.session import LoadedModel, compute_values, new_session, refuse_fallback, restore_structure
 from fx_onnx.sizes.dim_table import DimTable
-from fx_onnx.targets.kernel_support import Support
+from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target
 from fx_onnx.translation.translation_origins import TranslationOrigins
