@@ -1,7 +1,7 @@
 # make demo: export a network and verify it.
 # make check: lint, types, the architecture and the tests of the files that changed, in under a minute. It ends with
 # the number of statements of each folder.
-# make test-core: the tests of the core's folders, those without rooms, in about five minutes.
+# make test-core: the tests of the core's folders, those without rooms.
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.

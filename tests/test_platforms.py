@@ -19,7 +19,7 @@ for name in ("fork", "getuid", "geteuid", "getgid", "getpgid", "killpg", "mkfifo
     if hasattr(os, name):
         delattr(os, name)
 sys.platform = "win32"
-from fx_onnx.program import locked_file
+from fx_onnx.files import locked_file
 sys.platform, locked_file.sys = "linux", types.SimpleNamespace(platform="win32")  # torch needs the true platform
 import fx_onnx, fx_onnx.cli.app, fx_onnx.cli.run
 for _ in range(2):  # the second save replaces the first one's files

@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch.autograd.function import FunctionCtx
 
 from fx_onnx.capture.kept_functions import KeptOperator, RefusedWrites, schema_of
 from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
-from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
+from fx_onnx.torch_internals.threads import CAPTURE_LOCK, is_current
 from fx_onnx.torch_internals.torch_private import is_context_of
 
 NAMESPACE = "autograd_function"
@@ -64,7 +65,7 @@ def trace_as_operators(
         if is_kept(cls) or (where_possible and not _is_of_torch(cls)):
             replacement = _caller(cls, original, is_kept(cls))
         if replacement is not cls.forward:
-            method = _with_parameters_of(original, in_this_thread(replacement, cls.forward))
+            method = _with_parameters_of(cls.forward, replacement)
             stack.enter_context(exchange_attribute(cls, "forward", staticmethod(method)))
             originals[cls.forward] = original
 
@@ -150,9 +151,13 @@ def _refuse_gradient(function: type[Function], *_: Any) -> Any:
 
 
 def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function with the parameters of a forward: for keywords, ``apply`` reads their names in its code."""
+    """Returns a function with the parameters of a forward: for keywords, ``apply`` reads their names in its code.
+
+    It calls ``function`` in the current thread. In others it calls the forward, and no other function of the package.
+    """
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [each.name for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
+    parameters = [each for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
+    names = [each.name for each in parameters]
 
     def call(given: Iterable[Any], *rest: Any, **keywords: Any) -> Any:
         named = {name: value for name, value in zip(names, given, strict=True) if value is not _ABSENT}
@@ -160,9 +165,15 @@ def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any
             return function(*named.values(), *rest, **keywords)
         return function(**named, **keywords)
 
-    parameters = ", ".join([*(f"{name}=__absent" for name in names), "*__rest", "**__keywords"])
-    source = f"lambda {parameters}: __call([{', '.join(names)}], *__rest, **__keywords)"
-    made: Callable[..., Any] = eval(source, {"__absent": _ABSENT, "__call": call})
+    given, declared = f"[{', '.join(names)}]", ", ".join([*(f"{name}=__absent" for name in names), "*__rest"])
+    by_place = f"__forward(*[each for each in {given} if each is not __absent], *__rest, **__keywords)"
+    by_name = "__forward(**{k: v for k, v in zip(__names, %s) if v is not __absent}, **__keywords)" % given  # noqa: UP031
+    are_places = "True" if any(each.kind is each.POSITIONAL_ONLY for each in parameters) else "__rest"
+    eager = f"{by_place} if {are_places} else {by_name}"
+    ours = f"__call({given}, *__rest, **__keywords)"
+    source = f"lambda {declared}, **__keywords: {ours} if __is_current(__thread) else ({eager})"
+    known = {"__absent": _ABSENT, "__call": call, "__forward": forward, "__names": names, "__is_current": is_current}
+    made: Callable[..., Any] = eval(source, {**known, "__thread": get_ident()})
     return functools.wraps(forward)(made)
 
 

@@ -125,9 +125,9 @@ class FakeRuns:
                 if isinstance(leaf, torch.Tensor):
                     numbers.define(leaf, numbers.number("input", place))
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
-            storages = {name: storage_id(each) for name, each in weights.items()}
-            with self._mode:
+            with nullcontext() if on_meta else self._mode:
                 weights = _separate(weights, torch.Tensor.detach)
+            storages = {name: storage_id(each) for name, each in weights.items()}
             if not on_meta:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())

@@ -111,5 +111,5 @@ def test_wrong_arguments(call: Any, message: str) -> None:
 def test_the_module_runs_in_the_mode_of_the_export(training: Any) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4)).train()
     module[1].eval()  # a frozen layer, whose statistics stay
-    verify(module, X, training=training)
+    verify(module, torch.randn(16, 3), training=training)  # two rows may differ by rounding only
     assert [layer.training for layer in module] == [True, False, True]

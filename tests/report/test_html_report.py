@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import fx_onnx
 from fx_onnx import ONNXProgram
 from fx_onnx.program.export_facts import Facts
+from fx_onnx.report.facts import gather
 from fx_onnx.report.html_report import head, page
 from fx_onnx.verification.verify import Difference, Verification
 from tests.browser import Browser, browser, missing
@@ -26,7 +27,7 @@ from tests.report.facts_examples import COMPLETE, FAILED
 HOSTILE = "</script><script>document.title='owned'</script><!--<img src=x onerror=\"document.title='owned'\">'&ü\u2028"
 MODULE = HOSTILE.replace(".", "").replace('"', "")
 """torch refuses dots in the name of a module, and cannot run a program with double quotes in it."""
-ASSETS = Path(fx_onnx.__file__).parent / "program" / "report" / "assets"
+ASSETS = Path(fx_onnx.__file__).parent / "report" / "assets"
 
 
 class _Page(HTMLParser):
@@ -122,7 +123,7 @@ def test_numbers_that_json_lacks_are_texts() -> None:
     worst = Difference("y", "float32", (), float("inf"), float("nan"), 1, 0.0, "the shapes differ")
     program = fx_onnx.export(nn.ReLU().eval(), (torch.ones(2),), output_names=["y"])
     program.export_facts = Facts(stages=COMPLETE.stages, verification=Verification((worst,)))
-    found = _Page(page(program._facts())).facts["graphs"][0]
+    found = _Page(page(gather(program.export_facts, program, program.exported_program))).facts["graphs"][0]
     assert found["modules"][0]["difference"] == {
         "ok": False, "problem": "the shapes differ", "max": "inf", "relative": "nan", "allowed": 0.0
     }  # fmt: skip

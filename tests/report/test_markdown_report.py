@@ -3,10 +3,12 @@
 from datetime import datetime
 
 import pytest
+import torch
 
+import fx_onnx
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.program.export_facts import Facts
-from fx_onnx.report.markdown_report import markdown, write, write_page
+from fx_onnx.report.markdown_report import markdown, write
 from tests.report.facts_examples import COMPLETE, FAILED
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 89)
@@ -57,8 +59,9 @@ def test_files(tmp_path):
 
 
 def test_unwritable_folder(tmp_path):
+    program = fx_onnx.export(torch.nn.ReLU(), (torch.ones(2),))
     (tmp_path / "file").touch()
     with pytest.raises(ArgumentError, match="cannot be written to"):
         write(COMPLETE, tmp_path / "file")
     with pytest.raises(ArgumentError, match="cannot be written to"):
-        write_page(COMPLETE, tmp_path / "no" / "folder.html")
+        program.save_html(tmp_path / "no" / "folder.html")

@@ -27,7 +27,7 @@ FILE = "tests/verification/sample_models.py"
 
 
 def test_a_custom_translation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(sample_models.__file__).parents[3])
+    monkeypatch.chdir(Path(sample_models.__file__).parents[2])
     found = origin("gelu", wrong=True)
     line = inspect.getsourcelines(wrong_gelu)[1]
     assert str(found) == f"enc.1 (GELU) = aten.gelu, translated by wrong_gelu ({FILE}:{line})"

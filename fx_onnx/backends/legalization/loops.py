@@ -37,7 +37,7 @@ def loop_with_state(f: NodeBuilder, node: ir.Node, count: Value | None, conditio
 def if_of_equal_shapes(node: ir.Node) -> Result:
     """If(condition) → If(condition), which is refused if its branches return tensors of different shapes.
 
-    Legal where the shapes are equal. Opset 11 is the first to allow others.
+    Legal because the node stays as it is. Opset 11 is the first to allow other shapes.
     """
     branches = (node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch"))
     for first, second in zip(*branches, strict=True):
