@@ -186,8 +186,13 @@ def _export(arguments: dict[str, Any]) -> ONNXProgram:
                 f"`pip install {str(error.name).replace('_', '-')}`."
             ) from error
         request, options = _request(with_own_examples(arguments)), _options(arguments)
-        files = {"report": "report", "profile": "profile", "program": "dump_exported_program", "verbose": "verbose"}
-        with record(arguments["artifacts_dir"], **{key: arguments[name] for key, name in files.items()}) as log:
+        with record(
+            arguments["artifacts_dir"],
+            report=arguments["report"],
+            profile=arguments["profile"],
+            program=arguments["dump_exported_program"],
+            verbose=arguments["verbose"],
+        ) as log:
             log.progress = False if arguments["progress"] is None and log.verbose else arguments["progress"]
             log.call, log.model_name = call_text(arguments, _DEFAULTS), type(arguments["model"]).__name__
             program = pipeline.run(request, options, log)
@@ -202,12 +207,14 @@ def _request(given: Mapping[str, Any]) -> Request:
     """Returns what to export."""
     from fx_onnx.capture.request import parse_request
 
-    names = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes")
     return parse_request(
         given["model"],
         given["args"],
         given["kwargs"],
-        **{name: given[name] for name in names},
+        input_names=given["input_names"],
+        output_names=given["output_names"],
+        dynamic_shapes=given["dynamic_shapes"],
+        dynamic_axes=given["dynamic_axes"],
         training=_training_mode(given),
         in_signature_order=given["dynamo"] is False,
     )

@@ -290,16 +290,16 @@ def _verify(job: OnnxJob) -> OnnxJob:
 
 
 def _save(job: OnnxJob) -> OnnxJob:
-    save = job.options
-    if save.bare_declarations:
+    options = job.options
+    if options.bare_declarations:
         job.program.model.meta[metadata.BARE_DECLARATIONS] = True
-    if save.destination is not None:
+    if options.destination is not None:
         job.program.save(
-            save.destination,
-            include_initializers=save.include_initializers,
-            keep_initializers_as_inputs=save.keep_initializers_as_inputs,
-            external_data=save.external_data,
-            metadata=save.metadata,
+            options.destination,
+            include_initializers=options.include_initializers,
+            keep_initializers_as_inputs=options.keep_initializers_as_inputs,
+            external_data=options.external_data,
+            metadata=options.metadata,
         )
     return job
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import is_
 from threading import get_ident
 from typing import Any
 
@@ -156,24 +157,24 @@ def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any
     It calls ``function`` in the current thread. In others it calls the forward, and no other function of the package.
     """
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [each for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
-    names = [each.name for each in parameters]
-
-    def call(given: Iterable[Any], *rest: Any, **keywords: Any) -> Any:
-        named = {name: value for name, value in zip(names, given, strict=True) if value is not _ABSENT}
-        if list(named) == names[: len(named)]:
-            return function(*named.values(), *rest, **keywords)
-        return function(**named, **keywords)
-
-    given, declared = f"[{', '.join(names)}]", ", ".join([*(f"{name}=__absent" for name in names), "*__rest"])
-    by_place = f"__forward(*[each for each in {given} if each is not __absent], *__rest, **__keywords)"
-    by_name = "__forward(**{k: v for k, v in zip(__names, %s) if v is not __absent}, **__keywords)" % given  # noqa: UP031
-    are_places = "True" if any(each.kind is each.POSITIONAL_ONLY for each in parameters) else "__rest"
-    eager = f"{by_place} if {are_places} else {by_name}"
-    ours = f"__call({given}, *__rest, **__keywords)"
-    source = f"lambda {declared}, **__keywords: {ours} if __is_current(__thread) else ({eager})"
-    known = {"__absent": _ABSENT, "__call": call, "__forward": forward, "__names": names, "__is_current": is_current}
-    made: Callable[..., Any] = eval(source, {**known, "__thread": get_ident()})
+    names = [each.name for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
+    declared = ", ".join([*(f"{name}=__absent" for name in names), "*__rest"])
+    called = "(__function if __is_current(__thread) else __forward)"
+    # By position up to the first parameter that is not given, and the given ones after it by name.
+    by_place = f"*(__given := [{', '.join(names)}])[: (__count := [*map(__is_absent, __given), True].index(True))]"
+    by_name = "**{k: v for k, v in [*zip(__names, __given)][__count:] if v is not __absent}"
+    made: Callable[..., Any] = eval(
+        f"lambda {declared}, **__keywords: {called}({by_place}, *__rest, {by_name}, **__keywords)",
+        {
+            "__absent": _ABSENT,
+            "__is_absent": functools.partial(is_, _ABSENT),
+            "__names": names,
+            "__forward": forward,
+            "__function": function,
+            "__is_current": is_current,
+            "__thread": get_ident(),
+        },
+    )
     return functools.wraps(forward)(made)
 
 

@@ -115,10 +115,11 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         CaptureError: torch.export failed. The error's cause is the first error of torch.export.
     """
     if isinstance(request.model, ExportedProgram):
-        facts = SizeFacts(request, request.model, runs := FakeRuns(None, request.model))
+        runs = FakeRuns(None, request.model)
+        facts = SizeFacts(request, request.model, runs)
         decisions = ("skipped: the model is an ExportedProgram",)
-        of_data = data_sizes(facts, request.model, runs)
-        result = Captured(request.model, False, facts, decisions, (), (), tuple(dim_relations(facts)), of_data)
+        relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, request.model, runs)
+        result = Captured(request.model, False, facts, decisions, relations=relations, data_sizes=of_data)
         strategy = "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)

@@ -61,11 +61,11 @@ def find_target(target: str | Target) -> Target:
 
         if isinstance(target, Target):
             return target
-    plugin = PLUGINS.find(target, (*NAMES, *VARIANTS)) if isinstance(target, str) else None
+    plugin = PLUGINS.find(target, TABLE["fx_onnx.targets"]) if isinstance(target, str) else None
     if plugin is not None:
         record: Target = plugin.value
         return record
-    if not isinstance(target, str) or (target not in NAMES and target not in VARIANTS):
+    if not isinstance(target, str) or target not in TABLE["fx_onnx.targets"]:
         hint = _hint(target) or f"; the targets are {', '.join((*NAMES, *PLUGINS.names()))}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     found: Target = find("fx_onnx.targets", target)
@@ -75,4 +75,4 @@ def find_target(target: str | Target) -> Target:
 def _hint(name: object) -> str:
     """Returns the clause that names the target that the user may mean; empty if no name is like it."""
     letters = "".join(filter(str.isalnum, str(name).lower())).removesuffix("executionprovider")
-    return did_you_mean(_USUAL_NAMES.get(letters, letters), (*NAMES, *VARIANTS, *PLUGINS.names()))
+    return did_you_mean(_USUAL_NAMES.get(letters, letters), (*TABLE["fx_onnx.targets"], *PLUGINS.names()))

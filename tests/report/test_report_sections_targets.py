@@ -1,4 +1,4 @@
-"""What a report says of targets."""
+"""What a report tells about targets."""
 
 import re
 from pathlib import Path
