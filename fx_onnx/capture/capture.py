@@ -50,9 +50,9 @@ from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity, frozen_values
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.size_conditions import SizeFacts
-from fx_onnx.capture.size_guards import excluded_size
+from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.capture.size_questions import size_questions
+from fx_onnx.capture.size_words import excluded_size, sentence
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
@@ -116,7 +116,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
     """
     if isinstance(request.model, ExportedProgram):
         runs = FakeRuns(None, request.model)
-        facts = SizeFacts(request, request.model, runs)
+        facts = SizeProof(request, request.model, runs)
         decisions = ("skipped: the model is an ExportedProgram",)
         relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, request.model, runs)
         result = Captured(request.model, False, facts, decisions, relations=relations, data_sizes=of_data)
@@ -139,20 +139,21 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         decided(decision)
     program = result.program
     facts = result.facts
-    specialized = tuple(dynamic_dims.specialized_dims(facts.inputs, strategy == "given"))
-    names, conflicts = dynamic_dims.symbol_names(facts.inputs, strategy == "given")
+    is_given = strategy == "given"
+    specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
+    names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
     findings = [each for each in facts.conditions if each.kind == "finding"]
-    questions = size_questions(request.model) if facts.names and not result.strict else ()
+    questions = size_questions(request.model) if facts.sizes.names and not result.strict else ()
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: map(str, result.relations),
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: [
-            *(facts.sentence(each) for each in findings if excluded_size(each) is None),
+            *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is None),
             *questions,
         ],
         MessageId.EXCLUDED_SIZE: [
-            *(facts.sentence(each) for each in findings if excluded_size(each) is not None),
+            *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is not None),
             *result.data_sizes.findings,
         ],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
@@ -162,7 +163,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         for text in found:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
-    return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims, branches)
+    return Capture(program, names, facts.sizes.labels, specialized, strategy, result.decisions, dims, branches)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -363,8 +364,8 @@ def _export(
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
         left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
-        facts = SizeFacts(request, program, runs := FakeRuns(model, program))
-        facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
+        facts = SizeProof(request, program, runs := FakeRuns(model, program))
+        facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
         of_data = data_sizes(facts, program, runs)
         return Captured(program, strict, facts, (), changed, left_out, tuple(dim_relations(facts)), of_data)
 

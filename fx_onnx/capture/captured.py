@@ -11,7 +11,7 @@ from fx_onnx.capture.data_sizes import DataSizes
 from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.patches.dynamic_sizes import CHUNKS, SPLITS
 from fx_onnx.capture.python_state import ChangedValue
-from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_proof import SizeProof
 
 __all__ = ["Captured"]
 
@@ -33,7 +33,7 @@ class Captured:
 
     program: ExportedProgram
     strict: bool
-    facts: SizeFacts
+    facts: SizeProof
     decisions: tuple[str, ...] = ()
     changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Captured:
     @property
     def restrictions(self) -> int:
         """The number of findings, and of requested dims that are static."""
-        static = sum(isinstance(each.dim(axis), int) for each in self.facts.inputs for axis in each.request.axes)
+        static = sum(isinstance(each.dim(axis), int) for each in self.facts.sizes.inputs for axis in each.request.axes)
         return static + sum(each.kind == "finding" for each in self.facts.conditions)
 
     @property

@@ -16,7 +16,8 @@ import sympy
 
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
-from fx_onnx.capture.size_conditions import RAISES, SizeFacts
+from fx_onnx.capture.size_candidates import RAISES
+from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.sizes.dim_table import DimSummary, SizeCondition
 from fx_onnx.sizes.size_text import expression_text
 from fx_onnx.sizes.trial_sizes import condition_of
@@ -92,8 +93,8 @@ class DimRelation:
             text, cause = f"{labels[0]} == {self._definition}", "computes one dim from the others"
             holds = condition_of(sympy.Eq(own, self.dim), (own, *self.symbols))
         if self.is_bound:
-            return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, holds)
-        return SizeCondition(text, "finding", tuple(labels), cause, self.place, holds)
+            return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, _holds=holds)
+        return SizeCondition(text, "finding", tuple(labels), cause, self.place, _holds=holds)
 
     @property
     def sizes(self) -> str:
@@ -118,20 +119,20 @@ def _are_equal(*sizes: int) -> bool:
     return len(set(sizes)) == 1
 
 
-def dim_relations(facts: SizeFacts) -> Iterator[DimRelation]:
+def dim_relations(facts: SizeProof) -> Iterator[DimRelation]:
     """Yields the relations between dims that the user requested separately.
 
     Dims with one name, and the dims of a `Dim` expression such as `2*batch`, were requested as related. The module runs
     on tensors without values, so the patches of the capture must be active.
     """
-    for dim, axes in _axes_by_dim(facts.inputs).items():
+    for dim, axes in _axes_by_dim(facts.sizes.inputs).items():
         first, *others = dict.fromkeys(each.name for each in axes)
-        symbols = {each: facts.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}
+        symbols = {each: facts.sizes.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}
         found = [True] if others or (first is None and len(axes) > 1) else []
         if not dim.is_Symbol and not any(_is_dim_expression(each.name) for each in axes):
             found.append(False)
         if found:
-            guards = _guards(facts.inputs, axes)
+            guards = _guards(facts.sizes.inputs, axes)
             place = next(map(guard_place, guards), "")
             is_bound = bool(guards) and all(_raises(facts, each.expr) for each in guards)
             yield from (DimRelation(dim, axes, are_equal, symbols, place, is_bound) for are_equal in found)
@@ -149,15 +150,15 @@ def _guards(inputs: list[CapturedInput], axes: Sequence[_Axis]) -> list[Any]:
     return found
 
 
-def _raises(facts: SizeFacts, equation: Any) -> bool:
+def _raises(facts: SizeProof, equation: Any) -> bool:
     """Returns whether the module raises an exception where two sizes differ, also where a broadcast may help.
 
     One size of an axis at a time is another one: one more, and those for which a side of the equation is 1.
     """
     places: dict[sympy.Symbol, dict[tuple[int, int], int]] = {}
-    for number, each in enumerate(facts.inputs):
+    for number, each in enumerate(facts.sizes.inputs):
         for axis in each.request.axes:
-            places.setdefault(each.symbol(axis), {})[number, axis] = facts.size(each.dim(axis))
+            places.setdefault(each.symbol(axis), {})[number, axis] = facts.sizes.size(each.dim(axis))
     if not equation.free_symbols <= places.keys():
         return False
     given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols}

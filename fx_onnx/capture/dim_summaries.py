@@ -10,7 +10,8 @@ import sympy
 
 from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_proof import SizeProof
+from fx_onnx.capture.size_words import described
 from fx_onnx.sizes.dim_table import DimSummary, DimTable, SizeCondition
 from fx_onnx.sizes.size_text import expression_text, sizes_in_words
 
@@ -18,7 +19,7 @@ __all__ = ["dim_table"]
 
 
 def dim_table(
-    facts: SizeFacts,
+    facts: SizeProof,
     names: Mapping[str, str],
     specialized: Iterable[SpecializedDim],
     relations: Sequence[DimRelation] = (),
@@ -32,11 +33,11 @@ def dim_table(
         relations: The relations between dims that the user requested separately.
     """
     places: dict[Any, list[str]] = {}
-    for each in facts.inputs:
+    for each in facts.sizes.inputs:
         for axis in range(each.value.ndim):
             if not isinstance(dim := each.dim(axis), int):
                 places.setdefault(dim, []).append(each.place(axis))
-    conditions, found = facts.described(), list[DimSummary]()
+    conditions, found = list(described(facts.conditions, facts.sizes)), list[DimSummary]()
     for dim, where in places.items():
         name, own = names.get(str(dim), where[0]), [each for each in relations if each.dim == dim]
         found.append(DimSummary(name, tuple(where), *_sizes(dim, name, facts, conditions, own)))
@@ -46,25 +47,23 @@ def dim_table(
         place = f"{static.input}.shape[{static.axis}]"
         name = static.name or place
         found.append(DimSummary(name, (place,), f"fixed at {static.size}", static.place))
-        conditions.append(
-            SizeCondition(
-                f"{name} == {static.size}", "finding", (name,), static.reason, static.place, static.size.__eq__
-            )
-        )
+        kind: Any = "bound" if static.is_bound else "finding"
+        text, holds = f"{name} == {static.size}", static.size.__eq__
+        conditions.append(SizeCondition(text, kind, (name,), static.reason, static.place, _holds=holds))
     return DimTable(found, conditions)
 
 
 def _sizes(
-    dim: Any, name: str, facts: SizeFacts, conditions: Iterable[SizeCondition], relations: Sequence[DimRelation]
+    dim: Any, name: str, facts: SizeProof, conditions: Iterable[SizeCondition], relations: Sequence[DimRelation]
 ) -> tuple[str, str]:
     """Returns the sizes of a dim in words, and the lines that restrict them; a name such as ``2*batch`` tells them."""
     others = [each.sizes for each in relations]
     if not isinstance(dim, sympy.Symbol) and all(each.are_equal for each in relations):
-        text = expression_text(dim, facts.labels)
+        text = expression_text(dim, facts.sizes.labels)
         others += [] if name.replace(" ", "") == text.replace(" ", "") else [f"equal to {text}"]
-    label = facts.labels.get(str(dim), "")
+    label = facts.sizes.labels.get(str(dim), "")
     own = [each for each in conditions if label in each.dims]
-    limits = facts.declared(dim)
+    limits = facts.sizes.declared(dim)
     for each in own:
         found = re.fullmatch(rf"{re.escape(label)} (>=|<=|>|<) (\d+)", each.condition)
         if found is None:
@@ -76,7 +75,7 @@ def _sizes(
             limits = (limits[0], largest if limits[1] is None else min(limits[1], largest))
     if limits[0] == 2 and any(each == "even" or each.startswith("a multiple") for each in others):
         limits = (0, limits[1])  # a multiple is not 1
-    words = sizes_in_words(*limits, least=1 if facts.declared(dim)[0] == 1 else 2)
+    words = sizes_in_words(*limits, least=1 if facts.sizes.declared(dim)[0] == 1 else 2)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
     lines = [*(each.place for each in relations), *(each.place for each in own)]
     places = dict.fromkeys(each[1:-1] for each in lines if each)

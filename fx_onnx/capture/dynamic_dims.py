@@ -8,7 +8,7 @@ only exclude some sizes are the subject of ``size_conditions.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +46,7 @@ class SpecializedDim:
         size: The static size.
         reason: A clause that says what made the dim static.
         place: The line that did, as ``(file:line: code)``; empty if none is known.
+        is_bound: Whether the model raises an exception for other sizes.
     """
 
     input: str
@@ -54,6 +55,7 @@ class SpecializedDim:
     size: int
     reason: str
     place: str = ""
+    is_bound: bool = False
 
     def __str__(self) -> str:
         name, place = f" ({self.name!r})" if self.name else "", f" {self.place}" if self.place else ""
@@ -226,18 +228,22 @@ def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
     return next((names[source] for source, each in symbols if each == symbol and source in names), None)
 
 
-def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Iterator[SpecializedDim]:
+def specialized_dims(
+    inputs: list[CapturedInput], is_given: bool = False, raising: Container[tuple[int, int]] = ()
+) -> Iterator[SpecializedDim]:
     """Yields the dims that were requested as dynamic but are static.
 
     Args:
         inputs: The tensors among the inputs of the graph.
         is_given: Whether the user captured the program.
+        raising: The axes, by the number of the input, for whose other sizes the model raises an exception.
     """
-    for each in inputs:
+    for number, each in enumerate(inputs):
         for axis, name in each.request.axes.items():
             size = each.dim(axis)
             if isinstance(size, int):
-                yield SpecializedDim(each.name, axis, name, size, *_reason(each, axis, size, is_given))
+                is_bound = (number, axis) in raising
+                yield SpecializedDim(each.name, axis, name, size, *_reason(each, axis, size, is_given), is_bound)
 
 
 def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tuple[str, str]:

@@ -20,7 +20,8 @@ class Outcome(enum.Enum):
     """How a module and a captured program compare for given sizes."""
 
     EQUAL = "equal"
-    DIFFERENT = "different"
+    DIFFERENT = "the results differ"
+    RENUMBERED = "the results come from other operators or in another order, and may be equal"
     RAISES = "the module raises an exception"
     DEPENDS = "the module decides by data where the program does not"
     UNKNOWN = "unknown"

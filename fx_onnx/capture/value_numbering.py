@@ -116,10 +116,16 @@ class ValueNumbers(TorchDispatchMode):
         orders = {each: self.made.setdefault(str(each), len(self.made)) for each in names.free_symbols}
         return int(names.xreplace({each: self._chosen(order) for each, order in orders.items()}))
 
+    def shape(self, value: Any) -> tuple[Hashable, ...]:
+        """Returns the dtype and the shape of a tensor, or the type of another value."""
+        if isinstance(value, torch.Tensor):
+            return (value.dtype, *map(self._size, value.shape))
+        return (type(value),)
+
     def result(self, value: Any) -> Hashable:
         """Returns what identifies a result: a tensor without elements has only a type and a shape."""
         is_empty = isinstance(value, torch.Tensor) and 0 in [size for size in value.shape if isinstance(size, int)]
-        return (value.dtype, *map(self._size, value.shape)) if is_empty else self.read(value)
+        return self.shape(value) if is_empty else self.read(value)
 
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
         return self._own_number(tensor), self.versions.get(storage_id(tensor))

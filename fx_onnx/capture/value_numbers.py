@@ -9,7 +9,8 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = ["FakeRuns", "Outcome"]
 
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
+_FAILS = "the program fails, and the module does not"
 
 
 class FakeRuns:
@@ -47,6 +49,8 @@ class FakeRuns:
         """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
         self._model, self._program = model, program
         self._chosen: Callable[[int], int] | None = None
+        self.seen = ""
+        """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
         self.sizes: dict[Any, Any] = {}
         self._numbers = {on_meta: ValueNumbers(on_meta) for on_meta in (True, False)}
@@ -73,7 +77,7 @@ class FakeRuns:
         """
         self.others, self._chosen = [], chosen
         try:
-            if (found := self.compare(given)) is Outcome.DIFFERENT:
+            if (found := self.compare(given)) in (Outcome.DIFFERENT, Outcome.RENUMBERED):
                 self.others = []
                 with IndexByTensor():
                     found = self.compare(given)
@@ -94,6 +98,7 @@ class FakeRuns:
             on_meta: Whether both run on tensors of the meta device, which is several times as fast. What needs the
                 device, a value, or a size that depends on data fails there.
         """
+        self.seen = ""
         if self._mode is None or self._has_control_flow or (on_meta and self._device is None):
             return Outcome.UNKNOWN
         try:
@@ -103,18 +108,28 @@ class FakeRuns:
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
+            self.seen = _raised(error)
             return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
         if self._model is None:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
+        return self._compared_with(want, given, on_meta)
+
+    def _compared_with(self, want: Any, given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Outcome:
+        """Runs the program and compares it with what the module computed."""
         try:
-            return Outcome.EQUAL if self._run(self._run_program, given, on_meta) == want else Outcome.DIFFERENT
+            got = self._run(self._run_program, given, on_meta)
         except Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
+            self.seen = _FAILS
             return Outcome.DIFFERENT
+        if got == want:
+            return Outcome.EQUAL
+        self.seen = _difference(got[0], want[0], "has another shape or dtype")
+        return Outcome.DIFFERENT if self.seen else Outcome.RENUMBERED
 
     def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
-        """Returns what identifies the results and the buffers after a run."""
+        """Returns the shapes of the results of a run, and what identifies the results and the buffers after it."""
         numbers, weights = self._numbers[on_meta], self._weights
         numbers.begin(self._chosen)
         with ExitStack() as stack:
@@ -135,17 +150,19 @@ class FakeRuns:
             with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
-            found = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
-        return found, {name: numbers.versions.get(storage) for name, storage in storages.items()}
+            values = [each for each in leaves if isinstance(each, (torch.Tensor, int, float))]
+            shapes, found = list(map(numbers.shape, values)), list(map(numbers.result, values))
+        return shapes, found, {name: numbers.versions.get(storage) for name, storage in storages.items()}
 
-    def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
-        """Returns whether the results of both are close for real arguments.
+    def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
+        """Compares the results of both for real arguments.
 
-        Returns None if the module has no values, has weights above 1 GB, or contains control flow, which may not end;
-        and if the results are empty.
+        They are unknown if the module has no values, has weights above 1 GB, or contains control flow, which may not
+        end; and if the results are empty.
         """
+        self.seen = ""
         if self._model is None:
-            return None
+            return Outcome.UNKNOWN
         weights = _weights(self._model)
         size = sum(each.nbytes for each in {id(each): each for each in weights.values()}.values())
         leaves = pytree.tree_leaves((args, kwargs))
@@ -155,21 +172,25 @@ class FakeRuns:
             or self._has_control_flow
             or any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
         ):
-            return None
+            return Outcome.UNKNOWN
         results: list[list[torch.Tensor]] = []
         for run in (self._run_module, self._run_program):
             with random_numbers_of(self._program, seed=0), torch.no_grad():
                 copies = _separate(weights, torch.clone)
+                versions = {name: each._version for name, each in copies.items()}
                 given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
                 try:
                     found = pytree.tree_leaves(run(given[0], given[1], copies))
-                except Exception:  # the forward is the user's code
-                    return not results  # where the module fails too, the program need not run
-            results.append([each for each in found if isinstance(each, torch.Tensor)])
+                except Exception as error:  # the forward is the user's code
+                    self.seen = _FAILS if results else _raised(error)
+                    return Outcome.DIFFERENT if results else Outcome.RAISES
+            written = (each for name, each in copies.items() if each._version != versions[name])
+            results.append([*(each for each in found if isinstance(each, torch.Tensor)), *written])
         want, got = results
         if not any(each.numel() for each in want) and all(each.numel() for each in tensors):
-            return None  # the data left no element to compare
-        return len(got) == len(want) and all(map(_is_close, got, want))
+            return Outcome.UNKNOWN  # the data left no element to compare
+        self.seen = _difference(got, want, "differs", _is_close)
+        return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
 
     @property
     def _has_control_flow(self) -> bool:
@@ -197,6 +218,18 @@ class FakeRuns:
         interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
         self.sizes = interpreter.sizes
         return interpreter.run(*values)
+
+
+def _raised(error: Exception) -> str:
+    return f"the module raises {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: Any = operator.eq) -> str:
+    """Returns which result of the program differs from that of the module, in words; empty if none does."""
+    if len(got) != len(want):
+        return f"the program has {len(got)} results, and the module {len(want)}"
+    pairs = enumerate(zip(got, want, strict=True))
+    return next((f"result {place} {words}" for place, pair in pairs if not are_equal(*pair)), "")
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

@@ -20,6 +20,8 @@ class SizeCondition:
         dims: the names of the dims in the condition.
         cause: what the code does, for example ``takes another branch``.
         place: the line of the code, as ``(file:line: code)``; empty if none is known.
+        witness: the sizes at which the condition was seen to be false, by name; empty if nothing ran there.
+        seen: what happened there, for example ``the module raises ValueError: too short``.
     """
 
     condition: str
@@ -27,6 +29,8 @@ class SizeCondition:
     dims: tuple[str, ...]
     cause: str = ""
     place: str = ""
+    witness: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    seen: str = field(default="", repr=False, compare=False)
     _holds: Callable[..., bool] = field(default=bool, repr=False, compare=False)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:

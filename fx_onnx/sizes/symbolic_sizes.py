@@ -15,6 +15,7 @@ import torch
 
 from fx_onnx.sizes.size_rules import constant_reshape
 from fx_onnx.torch_internals import torch_private
+from fx_onnx.torch_internals.guard_private import empty_sizes
 from fx_onnx.torch_internals.torch_private import symbolic_expression
 
 Size = int | torch.SymInt
@@ -57,6 +58,14 @@ def is_data_dependent(expr: sympy.Basic) -> bool:
     Such a size may be 0, whereas torch.export assumes that the size of an input is not 0.
     """
     return bool(torch_private.free_unbacked_symbols(expr))
+
+
+def may_be_empty(size: Size) -> bool:
+    """Returns whether a size may be 0 where no input is empty: it depends on data, or the capture found it so."""
+    if isinstance(size, int):
+        return size == 0
+    known = expression(size)
+    return known == 0 or is_data_dependent(known) or known in empty_sizes(size.node.shape_env)
 
 
 def number_dtype(number: Any) -> ir.DataType:

@@ -13,8 +13,15 @@ import torch
 
 from fx_onnx.sizes.size_text import expression_text
 
-__all__ = ["condition_of", "is_false", "is_identity", "resized", "resized_empty", "with_other_values"]
+__all__ = ["SIZES", "condition_of", "is_false", "is_identity", "resized", "resized_empty", "with_other_values"]
 
+# The sizes for which a condition on one, two, three or more dims is evaluated.
+SIZES: tuple[tuple[int, ...], ...] = (
+    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
+    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
+    (2, 3, 5, 8, 33, 513),
+    (2, 5, 33),
+)
 _MATH = "floor ceil sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh asinh"
 _FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
     function.__name__: function for function in (int, float, round, max, min)

@@ -38,6 +38,7 @@ __all__ = [
     "assume_sizes_from_2",
     "check_conditions",
     "disproved_guards",
+    "empty_sizes",
     "example_size",
     "forget_guard",
     "guard_location",
@@ -189,6 +190,15 @@ def _asking_frame(frame: Any) -> Any:
 def _layout_questions() -> frozenset[Any]:
     functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
     return frozenset(inspect.unwrap(each).__code__ for each in functions if each is not None)
+
+
+def empty_sizes(shape_env: Any) -> set[Any]:
+    """Returns the sizes inside of a captured program that are 0 for some sizes of its inputs of which none is 0.
+
+    A capture adds them. Without them, a size that is no size of an input is taken for one that is not 0.
+    """
+    found: set[Any] = vars(shape_env).setdefault("empty_sizes", set())
+    return found
 
 
 def forget_guard(shape_env: Any, condition: Any, is_disproved: bool = False) -> None:

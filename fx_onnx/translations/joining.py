@@ -72,9 +72,10 @@ def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[
     """Emits Split into pieces of ceil(size / chunks).
 
     ONNX Split with num_outputs cuts the axis by the same rule. For a dynamic size it is used if there are as many
-    pieces as ``chunks``, because the sizes of the pieces then need not be computed.
+    pieces as ``chunks``, because the sizes of the pieces then need not be computed. It refuses an empty axis.
     """
-    if len(op.out) == chunks > 1 and not isinstance(op.sizes(self)[dim], int):
+    size = op.sizes(self)[dim]
+    if len(op.out) == chunks > 1 and not isinstance(size, int) and not symbolic_sizes.may_be_empty(size):
         return as_tuple(op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks))
     return _pieces(op, self, dim)
 

@@ -7,8 +7,8 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
+from fx_onnx.sizes.symbolic_sizes import may_be_empty
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import free_unbacked_symbols
 from fx_onnx.translation.emitter import Emitter, Scalar
 from fx_onnx.translations._widening import widened
 
@@ -28,11 +28,11 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
 
 
 def _is_not_empty(self: torch.Tensor) -> bool:
-    """Returns whether self is not known to be empty, and no size of it depends on data.
+    """Returns whether self has elements where the inputs have some.
 
     The mean of no elements is NaN, for which ONNX has no definition and ONNX Runtime 0.
     """
-    return not free_unbacked_symbols(self) and all(not isinstance(size, int) or size > 0 for size in self.shape)
+    return not any(map(may_be_empty, self.shape))
 
 
 def _reduces_elements(self: torch.Tensor, dim: Dims = None) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function
@@ -40,7 +40,7 @@ def test_no_size_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_decision_comes_first() -> None:
     program = torch.export.export(torch.nn.Identity(), (torch.ones(1),))
-    facts = SizeFacts(parse_request(program), program, FakeRuns(None, program))
+    facts = SizeProof(parse_request(program), program, FakeRuns(None, program))
     result = Captured(program, False, facts, ("second",)).because("first")
     assert result.decisions == ("first", "second")
     assert (result.restrictions, result.truncates_sizes) == (0, False)

@@ -253,7 +253,8 @@ class TraceMode(Redirected):
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
         frame, given = user_frame(sys._getframe(1)), (*args, *kwargs.values())
         place, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
-        known = None if is_symbolic else self._known.get(func, {}).get(place)
+        has_numbers = any(type(each) is torch.Tensor and not each.is_meta for each in given)
+        known = None if is_symbolic or has_numbers else self._known.get(func, {}).get(place)
         found = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
         if found is None:
             return func(*args, **kwargs)

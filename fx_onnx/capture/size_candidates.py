@@ -1,4 +1,8 @@
-"""Reads the guards of a capture, and the axes that a model squeezes, as conditions on the sizes of the inputs."""
+"""Yields the conditions on which a captured program may rely: candidates, which runs confirm or refute.
+
+They are what torch recorded, as guards; what follows from the operators, as the ends of tables, divisors and squeezed
+axes; and that a size inside of the program is not 0 or 1, and an argument not negative, where torch checks neither.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +27,23 @@ from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import condition_of
 from fx_onnx.torch_internals.guard_private import as_made, guard_origin, questions_of
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import pytree, symbolic_expression
+from fx_onnx.torch_internals.torch_private import OpOverload, pytree, symbolic_expression
 
 __all__ = [
     "BRANCH",
-    "SIZES",
+    "RAISES",
     "Condition",
     "Sizes",
     "changed_questions",
-    "excluded_size",
+    "inner_conditions",
     "one_is_larger",
     "recorded_conditions",
     "weaker_conditions",
 ]
 
 Sizes = Mapping[sympy.Symbol, int]
-# The sizes for which a condition on one, two, three or more dims is evaluated.
-SIZES: tuple[tuple[int, ...], ...] = (
-    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
-    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
-    (2, 3, 5, 8, 33, 513),
-    (2, 5, 33),
-)
 BRANCH = "takes another branch for other sizes"
+RAISES = "raises an exception for other sizes"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -66,6 +64,8 @@ class Condition:
         is_count: whether a Python number was needed, on which no list of pieces in the program depends.
         kind: ``bound`` or ``finding``.
         is_certain: whether a finding is known to be true.
+        witness: the sizes at which the condition was seen to be false, by symbol; empty if nothing ran.
+        seen: what happened there.
         guard: the condition as torch recorded it.
     """
 
@@ -79,6 +79,8 @@ class Condition:
     is_count: bool = False
     kind: Literal["bound", "finding"] = "finding"
     is_certain: bool = True
+    witness: tuple[tuple[sympy.Symbol, int], ...] = ()
+    seen: str = ""
     guard: Any = None
 
     @cached_property
@@ -151,7 +153,7 @@ def recorded_conditions(
         (Condition(each, raises=True, place=at), is_static) for each, at, is_static in index_bounds(program, defined)
     ]
     found |= {each.expression: each for each, is_static in bounds if is_static}
-    found |= {each: Condition(each, cause="divides by it", place=at) for each, at in _divisors(program, defined)}
+    found |= {each: Condition(each, True, "divides by it", at) for each, at in _divisors(program, defined)}
     has_lists = any(program.graph.find_nodes(op="call_function", target=each) for each in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
@@ -170,6 +172,35 @@ def recorded_conditions(
     for each, _ in bounds:
         found.setdefault(each.expression, each)
     return list(found.values())
+
+
+def inner_conditions(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> list[Condition]:
+    """Returns that sizes inside of the program are not 1 and not 0, and that no argument of an operator is negative.
+
+    torch takes a size for 2 or more without a guard, and some kernels check their arguments only when they run.
+    """
+    known: dict[Any, Condition] = {}
+    for node in program.graph.nodes:
+        value, predicates = node.meta.get("val"), dict[Any, str]()
+        if node.op == "call_function" and isinstance(value, torch.Tensor):
+            for size in _inner(value.shape, defined):
+                predicates |= {sympy.Ne(size, n): f"has a size inside that is {n} for other sizes" for n in (1, 0)}
+            if isinstance(node.target, OpOverload) and not node.target.is_view:
+                given = (each.meta.get("val") for each in node.all_input_nodes)
+                predicates |= {number >= 0: "gives a function a negative number" for number in _inner(given, defined)}
+        for predicate, cause in predicates.items():
+            if predicate not in known and predicate != sympy.true:
+                known[predicate] = Condition(predicate, cause=cause, place=call_line(node).strip())
+    return list(known.values())
+
+
+def _inner(values: Iterable[Any], defined: Mapping[sympy.Symbol, Any]) -> Iterator[Any]:
+    """Yields the expressions of those numbers that the program computes from the sizes of its inputs."""
+    for value in values:
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            number = symbolic_expression(value).xreplace(defined)
+            if not number.is_Symbol and not number.is_number and not is_data_dependent(number):
+                yield number
 
 
 def _divisors(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> Iterator[tuple[Any, str]]:
@@ -217,11 +248,3 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()
-
-
-def excluded_size(condition: Condition) -> int | None:
-    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
-    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
-        return None
-    excluded = [size for size in (0, 1, *SIZES[0]) if not condition.test(size)]
-    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None

@@ -16,7 +16,8 @@ from torch.export import Dim
 import fx_onnx
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.size_conditions import SizeFacts
+from fx_onnx.capture.size_proof import SizeProof
+from fx_onnx.capture.size_words import described
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function, t
@@ -461,8 +462,8 @@ def test_a_size_that_depends_on_data() -> None:
 
 def test_a_program_without_guards_has_no_conditions() -> None:
     program = torch.export.export(Function(torch.relu), (torch.rand(3, 4),))
-    facts = SizeFacts(parse_request(program), program, FakeRuns(None, program))
-    assert facts.conditions == facts.described() == []
+    facts = SizeProof(parse_request(program), program, FakeRuns(None, program))
+    assert facts.conditions == list(described(facts.conditions, facts.sizes)) == []
     assert not facts.exclude_example()
     assert facts.fixes(0, 0)
 

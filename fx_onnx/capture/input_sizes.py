@@ -1,0 +1,167 @@
+"""The dynamic sizes of the inputs of a captured program: names, requested ranges, and arguments of other sizes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import sympy
+import torch
+from torch.export import Dim, ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import (
+    CapturedInput,
+    captured_inputs,
+    defined_sizes,
+    dim_names,
+    dims_and_sizes,
+    has_dim,
+    integer_inputs,
+)
+from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_candidates import Condition, Sizes
+from fx_onnx.sizes.trial_sizes import SIZES
+from fx_onnx.torch_internals.torch_private import pytree
+
+__all__ = ["MANY", "InputSizes"]
+
+MANY = 6  # the number of dims from which on the sizes of one dim change at a time
+_SMALL = 64  # up to where each size of a dim is tried alone
+_SMALL_OF_ALL = 5  # and those of all dims together
+
+
+class InputSizes:
+    """The dynamic sizes of the inputs of a captured program."""
+
+    def __init__(self, request: Request, program: ExportedProgram) -> None:
+        """Takes what was captured and the program."""
+        self._request, self._program = request, program
+        self.inputs: list[CapturedInput] = captured_inputs(request, program)
+        self._numbers = integer_inputs(program)
+        self.names: dict[sympy.Symbol, str] = {**dict(self._numbers.values()), **dim_names(self.inputs)}
+        """The label of the symbol of each dynamic dim, and of each input that is an integer."""
+        self.labels = {str(symbol): name for symbol, name in self.names.items()}
+        """The labels by the names of the symbols."""
+        self.defined: dict[sympy.Symbol, Any] = defined_sizes(self.inputs)
+        """The sizes that the caller defines by others."""
+        self.shape_env = next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
+        self.larger: Sizes = {}
+        """The example's sizes, but at least 2 where the guards of the capture allow it; see ``enlarge``."""
+
+    def enlarge(self, guards: Sequence[Condition]) -> None:
+        """Makes each size of the example that is 0 or 1 a 2, where the guards hold then."""
+        self.larger = dict(self.example)
+        for symbol in [each for each, size in self.example.items() if size < 2]:
+            sizes = {**self.larger, symbol: 2}
+            if all(each.holds(sizes) for each in guards if symbol in each.symbols):
+                self.larger = sizes
+
+    @cached_property
+    def example(self) -> dict[sympy.Symbol, int]:
+        """The size of each symbol in the user's example; a dim may be a multiple of a symbol."""
+        leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
+        scalars = {symbol: leaves[place] for place, (symbol, _) in self._numbers.items()}
+        pairs = dims_and_sizes(self._request, self.inputs)
+        sizes = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        for dim, size in pairs:
+            symbols: set[sympy.Symbol] = getattr(dim, "free_symbols", set())
+            if len(symbols) == 1 and not symbols <= sizes.keys():
+                sizes[next(iter(symbols))] = int(sympy.solve(dim - size)[0])
+        return sizes
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[int, int | None]]:
+        """The (min, max) of Dim objects by name."""
+        leaves = pytree.tree_leaves(self._request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
+        return {dim.__name__: (dim.min, dim.max) for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")}
+
+    def declared(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
+        """Returns the smallest and the largest size that the user declares for a dim; a program has its own."""
+        if isinstance(self._request.model, ExportedProgram):
+            span = self._program.range_constraints.get(symbol)
+            if span is None or not has_dim(self.inputs, symbol):  # torch narrows the range of Dim.AUTO itself
+                return 0, None
+            return int(span.lower), int(span.upper) if span.upper.is_Integer else None
+        low, high = self._ranges.get(self.names.get(symbol, ""), (None, None))
+        return low or 0, high
+
+    def requested(self, symbol: sympy.Symbol, sizes: Sequence[int]) -> list[int]:
+        """Returns those of the given sizes, and of the example's, that the user requests for a dim."""
+        low, high = self.declared(symbol)
+        return sorted({n for n in (*sizes, self.larger[symbol]) if n >= low and (high is None or n <= high)})
+
+    def excluded(self, condition: Condition) -> list[Sizes]:
+        """Returns the requested sizes for which a condition is false."""
+        symbols = condition.symbols
+        tried = SIZES[min(len(symbols), len(SIZES)) - 1]
+        if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
+            tried = (1, *tried)
+        sizes = [self.requested(symbol, tried) for symbol in symbols]
+        points: Any = itertools.product(*sizes)
+        if len(symbols) >= MANY:
+            given = [self.larger[symbol] for symbol in symbols]
+            points = [(*given[:n], size, *given[n + 1 :]) for n, each in enumerate(sizes) for size in each]
+        return [dict(zip(symbols, point, strict=True)) for point in points if not condition.test(*point)]
+
+    def completed(self, point: Sizes, conditions: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""
+        yield {**self.larger, **point}
+        related = {s for each in conditions if not point.keys().isdisjoint(each.symbols) for s in each.symbols}
+        others = [each for each in related if each not in point]
+        if 0 < len(others) < MANY:
+            sizes = [self.requested(symbol, SIZES[min(len(others), len(SIZES) - 1)]) for symbol in others]
+            for values in itertools.product(*sizes):
+                yield {**self.larger, **point, **dict(zip(others, values, strict=True))}
+
+    def small(self) -> list[Sizes]:
+        """Returns small sizes from 1 on: of each dim alone, and of all dims together if there are few."""
+        symbols = [each for each in self.names if each in self.larger]
+        found: list[Sizes] = [
+            {**self.larger, symbol: n} for symbol in symbols for n in self.requested(symbol, range(1, _SMALL)) if n
+        ]
+        if 1 < len(symbols) <= 3:
+            sizes = [[n for n in self.requested(each, range(1, _SMALL_OF_ALL)) if n] for each in symbols]
+            found += [dict(zip(symbols, point, strict=True)) for point in itertools.product(*sizes)]
+        return found
+
+    def may_be(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> bool:
+        """Returns whether a dim may have a size: it is requested, and conditions hold."""
+        sizes = {**self.larger, symbol: size}
+        return self.declared(symbol)[0] <= size and all(each.holds(sizes) for each in conditions)
+
+    def arguments(
+        self, sizes: Mapping[Any, int], made: Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
+    ) -> tuple[Any, Any]:
+        """Returns the example's arguments with tensors of given sizes.
+
+        Args:
+            sizes: The size of each symbol, and of single axes, by the number of an input and the axis.
+            made: Makes a tensor from one of the example and a shape.
+        """
+        shapes = iter(self._shapes(sizes))
+        scalars = {place: sizes[symbol] for place, (symbol, _) in self._numbers.items()}
+        leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
+        new = [
+            made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(place, leaf)
+            for place, leaf in enumerate(leaves)
+        ]
+        given: tuple[Any, Any] = pytree.tree_unflatten(new, spec)
+        return given
+
+    def elements(self, sizes: Mapping[Any, int]) -> int:
+        """Returns the number of elements of all inputs at sizes."""
+        return sum(map(math.prod, self._shapes(sizes)))
+
+    def _shapes(self, sizes: Mapping[Any, int]) -> list[list[int]]:
+        return [
+            [sizes.get((number, axis)) or self.size(each.dim(axis), sizes) for axis in range(each.value.ndim)]
+            for number, each in enumerate(self.inputs)
+        ]
+
+    def size(self, dim: Any, sizes: Mapping[Any, int] | None = None) -> int:
+        """Returns the size of a dim, by default that of the example but at least 2 where the guards allow it."""
+        known = self.larger if sizes is None else sizes
+        return dim if isinstance(dim, int) else int(dim.xreplace(self.defined).xreplace(known))

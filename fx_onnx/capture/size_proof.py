@@ -1,0 +1,395 @@
+"""Proves for which sizes a captured program is the model: it runs both at some sizes and compares.
+
+A guard of torch.export holds for the example. Where it is false, the captured program is not the model: either the
+model raises an exception there, and the condition is a *bound*, or it computes something else, and the condition is a
+*finding*. What torch checks, the end of a table and a divisor of 0 are bounds without a run. All other candidates are
+tried: the module and the program run on tensors without values, of sizes for which the candidate is false. If both
+compute the same there, the candidate is no condition. Where the operators differ, one run with numbers decides.
+
+All candidates count, except those that hold for every requested size, or wherever the other conditions hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import sympy
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import dims_and_sizes
+from fx_onnx.capture.input_sizes import MANY, InputSizes
+from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_candidates import (
+    BRANCH,
+    RAISES,
+    Condition,
+    Sizes,
+    changed_questions,
+    inner_conditions,
+    one_is_larger,
+    recorded_conditions,
+    weaker_conditions,
+)
+from fx_onnx.capture.size_runs import SizeRuns
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
+from fx_onnx.torch_internals.guard_private import (
+    assume_sizes_from_2,
+    check_conditions,
+    empty_sizes,
+    forget_guard,
+    guard_origin,
+)
+
+__all__ = ["SizeProof"]
+
+_TRIES = 4  # how many excluded sizes are tried for a condition
+_NEAREST = 12  # how many of those next to the example are tried where the code has a number of the example
+_LARGEST_LEAST = 64  # up to where the smallest size of a dim is looked for
+_LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
+_INNER_TRIES = 6  # how often a size is tried for which sizes inside of the program are small
+_OPEN = {Outcome.RENUMBERED, Outcome.UNKNOWN}
+_WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
+Tried = Sequence[tuple[Sizes, Outcome]]
+
+
+class SizeProof:
+    """The sizes for which a captured program is right.
+
+    Attributes:
+        sizes: the dynamic sizes of the inputs.
+    """
+
+    def __init__(self, request: Request, program: ExportedProgram, runs: FakeRuns) -> None:
+        """Takes what was captured, the program, and what runs both."""
+        self._request, self._program = request, program
+        self.sizes = InputSizes(request, program)
+        recorded = recorded_conditions(program, self.sizes.shape_env, self.sizes.defined)
+        self._guards = [each for each in recorded if each.symbols and self.sizes.names.keys() >= set(each.symbols)]
+        self.sizes.enlarge(self._guards)
+        self._runs = SizeRuns(self.sizes, runs)
+
+    @cached_property
+    def conditions(self) -> list[Condition]:
+        """The conditions on which the program relies, the bounds first.
+
+        The guards are decided in the order of the forward: an exception that torch raises for some sizes tells nothing
+        about the sizes for which the program is another one already, nor does what it checks in a dropped branch.
+        """
+        kept: dict[Condition, list[Sizes]] = {}
+        dropped: list[Condition] = []
+        for condition in self._guards:
+            known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
+            points = [p for p in self.sizes.excluded(condition) if all(each.holds(p) for each in known)]
+            if condition.raises and condition.is_in_branch(dropped, points):
+                condition = replace(condition, raises=False)
+            decided = list(self._decided(condition, points, list(kept))) if points else []
+            kept.update(dict.fromkeys(decided, points))
+            dropped += [condition] if points and not decided else []
+        for condition in sorted(kept, key=lambda each: len(kept[each])):
+            others = [each for each in kept if each is not condition and each.kind == condition.kind]
+            others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
+            if all(any(not each.holds(point) for each in others) for point in kept[condition]):
+                del kept[condition]
+        proven = list(kept)
+        for small in (self._small_sizes, self._joint_ones, self._inner_sizes):
+            proven += list(small(proven))
+        proven.sort(key=lambda each: each.kind)
+        if self.sizes.shape_env is not None and not isinstance(self._request.model, ExportedProgram):
+            ranges = {symbol: self.sizes.declared(symbol) for symbol in self.sizes.names}
+            check_conditions(self._program, self.sizes.shape_env, [each.expression for each in proven], ranges)
+            assume_sizes_from_2(self.sizes.shape_env)
+        return proven
+
+    @cached_property
+    def raising_axes(self) -> set[tuple[int, int]]:
+        """The requested axes that are static, for whose other sizes the module raises an exception.
+
+        An axis of size 1 broadcasts to any size, so that nothing is tried.
+        """
+        static = {
+            (number, axis): each.dim(axis)
+            for number, each in enumerate(self.sizes.inputs)
+            for axis in each.request.axes
+            if isinstance(each.dim(axis), int) and each.dim(axis) != 1
+        }
+        tried = {1, 2, *self.sizes.larger.values()}
+        return {
+            place
+            for place, size in static.items()
+            if all(self.raises_for({place: other}) for other in tried | {size + 1} if other != size)
+        }
+
+    def exclude_example(self) -> bool:
+        """Returns whether the program is wrong for the sizes of the user's example."""
+        pairs = dims_and_sizes(self._request, self.sizes.inputs)
+        fixed = any(isinstance(dim, int) and dim != size for dim, size in pairs)
+        return fixed or not all(each.holds(self.sizes.example) for each in self.conditions)
+
+    def fixes(self, number: int, axis: int) -> bool:
+        """Returns whether the program needs one size of an axis of an input."""
+        dim = self.sizes.inputs[number].dim(axis)
+        equations = (each for each in self.conditions if isinstance(each.expression, sympy.Eq))
+        return isinstance(dim, int) or any(each.symbols == (dim,) for each in equations)
+
+    def raises_for(self, sizes: Mapping[tuple[int, int], int]) -> bool:
+        """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
+        return self._outcome({**self.sizes.larger, **sizes}) is Outcome.RAISES
+
+    def given(self) -> tuple[Any, Any]:
+        """Returns new tensors without values for the example's arguments."""
+        return self.sizes.arguments(self.sizes.larger, resized_empty)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model itself calls ``int`` with an expression of sizes, as in ``int(0.7 * n)``."""
+        origins = map(guard_origin, getattr(self.sizes.shape_env, "guards", ()))
+        return any(each.truncates and each.call is None for each in origins)
+
+    # --- candidates -------------------------------------------------------------------------------------------------
+
+    def _decided(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields a condition with its kind; nothing if the program is right where it is false.
+
+        Args:
+            condition: The condition.
+            points: Sizes of its symbols for which it is false.
+            kept: The conditions that are already known; the sizes that are tried fulfil them.
+        """
+        if condition.raises:
+            yield from self._bounds(condition, points, kept)
+            return
+        tried: Tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
+        if condition.converts and all(outcome is Outcome.EQUAL for _, outcome in tried):  # it may be used as `n % 3`
+            tried = [(point, self._outcome(point)) for point in self._tries(points, kept, _NEAREST)]
+        tried = self._with_numbers(tried)
+        outcomes = {outcome for _, outcome in tried}
+        if not outcomes.isdisjoint(_WRONG | _OPEN) or not outcomes:
+            yield self._witnessed(condition, tried, _WRONG)
+        elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
+            yield from self._weakened(condition, tried, kept)
+        elif Outcome.RAISES in outcomes:
+            is_bound = all(self._raises_with_ones(condition, point, kept) for point, _ in tried)
+            kind: Any = "bound" if is_bound else "finding"
+            yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
+        elif condition.guard is not None:
+            forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
+
+    def _with_numbers(self, tried: Tried) -> Tried:
+        """Decides with numbers, at up to two sizes, where other operators leave open whether the results are equal."""
+        open_points = [point for point, outcome in tried if outcome in _OPEN]
+        if not open_points or any(outcome in _WRONG for _, outcome in tried):
+            return tried
+        known = [(point, self._runs.of_numbers(point)) for point in open_points[:2]]
+        outcomes = {outcome for _, outcome in known}
+        if len(outcomes) == 1 and Outcome.UNKNOWN not in outcomes:  # the other sizes are like these
+            known = [(point, known[0][1]) for point in open_points]
+        return [*known, *((p, outcome) for p, outcome in tried if not any(p is other for other, _ in known))]
+
+    def _witnessed(self, condition: Condition, tried: Tried, outcomes: Set[Outcome]) -> Condition:
+        """Returns a condition with the first size that had one of the outcomes; without one it is not certain."""
+        point = next((point for point, outcome in tried if outcome in outcomes), None)
+        if point is None:
+            return replace(condition, is_certain=False)
+        return replace(condition, witness=tuple(point.items()), seen=self._runs.seen(point))
+
+    def _raises_with_ones(self, condition: Condition, point: Sizes, kept: Sequence[Condition]) -> bool:
+        """Returns whether the module raises where the dims of a condition have these sizes, and all others are 1."""
+        ones = {symbol: 1 for symbol in self.sizes.larger if self.sizes.may_be(symbol, 1, kept)}
+        sizes = {**self.sizes.larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
+        return not all(each.holds(sizes) for each in kept) or self._outcome(sizes) is Outcome.RAISES
+
+    def _weakened(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields the bound of which a guard is a part: sizes compare so wherever the guard holds, and not else.
+
+        The guard of ``x[:, -n:].contiguous()`` is that the slice is shorter than x. The program is right for the whole
+        of x too, and the model raises where x is shorter than n. That of ``x.split(5)[1]`` is the number of pieces. A
+        guard of another kind remains a finding, because the ONNX operators of a program may rely on it.
+        """
+        excluded = self.sizes.excluded
+        for weak in weaker_conditions(replace(condition, kind="bound")):
+            outside, between = excluded(weak), [point for point in excluded(condition) if weak.holds(point)]
+            if (
+                all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
+                and not any(map(condition.holds, outside))
+                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
+                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(outside, kept, _NEAREST))
+            ):
+                if condition.converts:
+                    forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
+                yield from self._bounds(self._witnessed(weak, tried, {Outcome.RAISES}), outside, kept)
+                return
+        yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)
+
+    def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
+
+        Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
+        """
+        expression = condition.expression
+        if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
+            yield replace(condition, is_certain=False)
+            return
+        for point in self._tries(list(self._broadcasts(condition, points, kept)), kept):
+            outcome, exception = self._outcome(point), sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
+            if outcome is not Outcome.RAISES and len(condition.symbols) > 1:
+                yield replace(condition, is_certain=False)  # the sizes of the program may follow from the condition
+                return
+            if outcome not in (Outcome.RAISES, Outcome.EQUAL):
+                wrong = replace(condition, expression=sympy.Not(exception), cause=BRANCH)
+                yield self._witnessed(wrong, [(point, outcome)], {outcome})
+            if outcome is not Outcome.RAISES:
+                expression = sympy.Or(expression, exception)
+        yield replace(condition, expression=expression, kind="bound")
+
+    def _broadcasts(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields excluded sizes for which a side of a comparison is 1."""
+        symbols, sides = condition.symbols, condition.expression.args
+        if 0 in sides or not isinstance(condition.expression, (sympy.Eq, sympy.Ge)):
+            return
+        are_one = [condition_of(sympy.Eq(side, 1), symbols) for side in sides]
+        given = {symbol: self.sizes.larger[symbol] for symbol in symbols}
+        at_one = ({**given, symbol: 1} for symbol in symbols if self.sizes.may_be(symbol, 1, kept))
+        excluded = (each for each in (*at_one, *points) if not condition.holds(each))
+        small = (each for each in excluded if any(is_one(*each.values()) for is_one in are_one))
+        yield from itertools.islice(small, 2)
+
+    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
+        """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.
+
+        The other dims have sizes that pass what torch checks, if there are such sizes: an exception then has no other
+        cause.
+        """
+
+        def distance(point: Sizes) -> float:
+            return sum(abs(size - self.sizes.larger[symbol]) for symbol, size in point.items())
+
+        near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
+        smallest = min(near, key=lambda point: sum(point.values()), default={})
+        chosen = near if len(near) <= _TRIES else [*near[:nearest], near[len(near) // 2], near[-1], smallest]
+        checks = [each for each in self._guards if each.raises]
+        for point in chosen:
+            known = [*kept, *checks]
+            allowed = (each for each in self.sizes.completed(point, known) if all(c.holds(each) for c in kept))
+            first = next(allowed, None)
+            if first is not None:
+                passing = (each for each in itertools.chain([first], allowed) if all(c.holds(each) for c in checks))
+                yield next(passing, first)
+
+    def _outcome(self, sizes: Mapping[Any, int]) -> Outcome:
+        return self._runs.outcome(sizes)
+
+    # --- sizes that torch takes for usual ones ------------------------------------------------------------------------
+
+    def _small_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
+
+        torch takes a size for 2 or more without a guard, and most operators are right for 1 too. So all open dims are
+        tried together with size 1, and each dim alone only if the program is another one there. Each dim is tried with
+        size 0, where many models raise an exception early. What the operators leave open is decided with numbers.
+        """
+        zeros, ones = (self._opened(size, kept) for size in (0, 1))
+        if len(ones) > 1 and self._outcome({**self.sizes.larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
+            ones = {}
+        findings: list[Condition] = []
+        for size, candidates in ((1, ones), (0, zeros)):
+            for symbol, condition in candidates.items():
+                point = {**self.sizes.larger, symbol: size}
+                outcome = self._outcome(point)
+                if outcome is Outcome.EQUAL:
+                    continue
+                condition = replace(condition, place=condition.place or self._question_line(symbol, size))
+                excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
+                excluding = self._witnessed(excluding, [(point, outcome)], _WRONG)
+                if outcome is Outcome.DEPENDS:
+                    yield replace(excluding, is_certain=True)
+                elif outcome is Outcome.RAISES and size == 1:
+                    yield self._least(symbol, condition)
+                elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
+                    findings.append(excluding)
+        sizes = {each.symbols[0]: int(each.expression.args[1]) for each in reversed(findings)}
+        outcome = self._runs.of_numbers({**self.sizes.larger, **sizes}) if findings else Outcome.EQUAL
+        is_certain = outcome is Outcome.DIFFERENT and len(findings) == 1  # other value numbers may be equal values
+        if outcome not in (Outcome.EQUAL, Outcome.RAISES):
+            yield from (replace(each, is_certain=is_certain) for each in findings)
+
+    def _joint_ones(self, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
+        sizes = {**self.sizes.larger, **(ones := dict.fromkeys(self._opened(1, kept), 1))}
+        if len(ones) < 2 or not all(each.holds(sizes) for each in kept):
+            return
+        if self._outcome(sizes) in (Outcome.DIFFERENT, Outcome.RENUMBERED):
+            outcome = self._runs.of_numbers(sizes)
+            if outcome not in (Outcome.EQUAL, Outcome.RAISES):
+                asked = [q for q in changed_questions(self.sizes.shape_env, self.sizes.larger, sizes) if q.is_own]
+                yield from asked or ([one_is_larger(ones)] if outcome is Outcome.DIFFERENT else [])
+
+    def _inner_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields conditions on sizes inside of the program that are 0 or 1, and on negative arguments.
+
+        Sizes of the inputs for which most of them are so are tried first. Where tensors without values agree, a kernel
+        may still refuse its arguments, which one run with numbers tells.
+        """
+        if isinstance(self._request.model, ExportedProgram):
+            return
+        names, equal = self.sizes.names.keys(), self._runs.equal
+        left = [each for each in inner_conditions(self._program, self.sizes.defined) if {*each.symbols} <= names]
+        points = [point for point in self.sizes.small() if all(each.holds(point) for each in kept)] if left else []
+        empty = [each.expression.args[0] for each in left if _is_of(each, 0) and not all(map(each.holds, points))]
+        empty_sizes(self.sizes.shape_env).update(empty)
+        left = [each for each in left if not _is_of(each, 1) or all(map(each.holds, equal))]
+        for _ in range(_INNER_TRIES):
+            excluded = [[each for each in left if not each.holds(point)] for point in points]
+            most = max(excluded, key=len, default=[])
+            if not most:
+                return
+            point = points[excluded.index(most)]
+            outcome = self._outcome(point)
+            if outcome in _OPEN or (outcome is Outcome.EQUAL and not all(_is_of(each, 1) for each in most)):
+                outcome = self._runs.of_numbers(point)
+            left = [each for each in left if each not in most]
+            if outcome in _WRONG or outcome is Outcome.RAISES:
+                found = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
+                yield self._witnessed(found, [(point, outcome)], {outcome})
+                points = [point for point in points if found.holds(point)]
+                left += most[1:]
+
+    def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
+        """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
+
+        It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and as small.
+        """
+        larger = self.sizes.larger
+        largest = min(larger[symbol], _LARGEST_LEAST)
+        outcomes = ((n, self._outcome({**larger, symbol: n})) for n in range(2, largest))
+        least = next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
+        small = {each: min(2, size) for each, size in larger.items()} | {symbol: 1}
+        kind: Any = "bound" if self._outcome(small) is Outcome.RAISES else condition.kind
+        found = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
+        return self._witnessed(found, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
+
+    def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
+        """Returns the symbols that may have a size, each with a guard that is false there, if torch recorded one."""
+        larger, may_be = self.sizes.larger, self.sizes.may_be
+        tried = [each for each in self.sizes.names if each in larger] if len(self.sizes.names) < MANY else []
+        found = {symbol: Condition(sympy.true) for symbol in tried if may_be(symbol, size, kept)}
+        for guard in self._guards:
+            if not guard.raises and (size or guard.is_own) and guard.holds(larger):
+                for symbol in guard.symbols:
+                    if not guard.holds({**larger, symbol: size}) and may_be(symbol, size, kept):
+                        found[symbol] = guard
+        return found
+
+    def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
+        """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
+        larger = self.sizes.larger
+        asked = changed_questions(self.sizes.shape_env, larger, {**larger, symbol: size})
+        return next((each.place for each in asked), "")
+
+
+def _is_of(condition: Condition, size: int) -> bool:
+    return isinstance(condition.expression, sympy.Ne) and bool(condition.expression.args[1] == size)

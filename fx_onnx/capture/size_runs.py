@@ -1,0 +1,75 @@
+"""Runs a module and its captured program at sizes of the inputs, each once: first without values, then with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from fx_onnx.capture.input_sizes import InputSizes
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
+
+__all__ = ["SizeRuns"]
+
+_MOST_NUMBERS = 8  # how many runs with numbers one capture may cost
+_LARGE_INPUT = 2**22  # the number of elements of the inputs from which on no run has numbers
+
+
+class SizeRuns:
+    """What the runs of a module and its program tell, by the sizes of the inputs.
+
+    Attributes:
+        equal: the sizes at which both computed the same.
+    """
+
+    def __init__(self, sizes: InputSizes, runs: FakeRuns) -> None:
+        """Takes the sizes of the inputs, and what runs both for arguments."""
+        self._sizes, self._runs = sizes, runs
+        self._outcomes: dict[Hashable, Outcome] = {}
+        self._of_numbers: dict[Hashable, Outcome] = {}
+        self._seen: dict[Hashable, str] = {}
+        self._agreeing: set[bool] = set()  # whether both agree on the meta device, and on others
+        self.equal: list[Mapping[Any, int]] = []
+
+    def outcome(self, sizes: Mapping[Any, int]) -> Outcome:
+        """Returns how the module and the program compare for sizes.
+
+        They run on the meta device first, which is faster. A difference counts only if both agree where all guards
+        hold, and an exception only if they agree somewhere; else the tensors of this device do not tell, of any size.
+        """
+        larger = self._sizes.larger
+        for on_meta in (True, False):
+            if self._outcomes.get((on_meta, *larger.items()), Outcome.EQUAL) is not Outcome.EQUAL:
+                continue
+            outcome = self._compared(sizes, on_meta)
+            if outcome is Outcome.RAISES and on_meta in self._agreeing:
+                return outcome
+            if outcome is Outcome.EQUAL or self._compared(larger, on_meta) is Outcome.EQUAL:
+                return outcome
+        return Outcome.UNKNOWN
+
+    def _compared(self, sizes: Mapping[Any, int], on_meta: bool) -> Outcome:
+        key = (on_meta, *sizes.items())
+        if key not in self._outcomes:
+            outcome = self._runs.compare(lambda: self._sizes.arguments(sizes, resized_empty), on_meta)
+            self._outcomes[key], self._seen[tuple(sizes.items())] = outcome, self._runs.seen
+            if outcome is Outcome.EQUAL:
+                self._agreeing.add(on_meta)
+                self.equal.append(sizes)
+        return self._outcomes[key]
+
+    def of_numbers(self, sizes: Mapping[Any, int]) -> Outcome:
+        """Returns how both compare in eager mode, for numbers of these sizes; unknown where that would take long."""
+        key = tuple(sizes.items())
+        if key not in self._of_numbers:
+            outcome = Outcome.UNKNOWN
+            if len(self._of_numbers) < _MOST_NUMBERS and self._sizes.elements(sizes) <= _LARGE_INPUT:
+                given = self._sizes.arguments(sizes, lambda leaf, shape: with_other_values(resized(leaf, shape)))
+                outcome = self._runs.compare_numbers(*given)
+                self._seen[key] = self._runs.seen
+            self._of_numbers[key] = outcome
+        return self._of_numbers[key]
+
+    def seen(self, sizes: Mapping[Any, int]) -> str:
+        """Returns what happened at sizes at which both ran."""
+        return self._seen.get(tuple(sizes.items()), "")

@@ -1,0 +1,61 @@
+"""Writes the conditions on the sizes of a program in words, over the names of the dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fx_onnx.capture.input_sizes import InputSizes
+from fx_onnx.capture.size_candidates import RAISES, Condition, weaker_conditions
+from fx_onnx.sizes.dim_table import SizeCondition
+from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction
+from fx_onnx.sizes.trial_sizes import SIZES
+
+__all__ = ["described", "excluded_size", "sentence"]
+
+_LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
+_OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
+
+
+def described(conditions: list[Condition], sizes: InputSizes) -> Iterator[SizeCondition]:
+    """Yields conditions over the names of the dims."""
+    for each in conditions:
+        dims = tuple(sizes.names[symbol] for symbol in each.symbols)
+        cause = each.cause if each.kind == "finding" else RAISES
+        witness = {sizes.names.get(symbol, str(symbol)): size for symbol, size in each.witness}
+        yield SizeCondition(_text(each, sizes), each.kind, dims, cause, each.place, witness, each.seen, each.test)
+
+
+def sentence(finding: Condition, sizes: InputSizes) -> str:
+    """Returns a finding as one sentence."""
+    only, verb = excluded_size(finding), "is" if finding.is_certain else "may be"
+    where, cause = f"correct only where {_text(finding, sizes)}", finding.cause
+    if only is not None:
+        where = f"wrong where {sizes.names[finding.symbols[0]]} == {only}"
+        cause = finding.cause.replace("other sizes", "this size")
+    place = f" {finding.place}" if finding.place else ""
+    return f"The exported model {verb} {where}, because the code {cause}{place}."
+
+
+def excluded_size(condition: Condition) -> int | None:
+    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
+    expression = condition.expression
+    if len(condition.symbols) != 1 or expression.func.__name__ != "Unequality":
+        return None
+    excluded = [size for size in (0, 1, *SIZES[0]) if not condition.test(size)]
+    return excluded[0] if len(excluded) == 1 or expression.args[0].is_Symbol else None
+
+
+def _text(condition: Condition, sizes: InputSizes) -> str:
+    """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
+    expression, symbols = without_subtraction(condition.expression), condition.symbols
+    text = expression_text(expression, sizes.labels)
+    if len(symbols) == 2 and any(part in text for part in _OPERATORS):
+        excluded = sizes.excluded(condition)
+        equal = (each.expression for each in weaker_conditions(condition) if sizes.excluded(each) == excluded)
+        return expression_text(next(equal, expression), sizes.labels)
+    is_short = condition.converts and len(text) <= _LONG
+    if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
+        return text
+    only = excluded_size(condition)
+    label = sizes.names[symbols[0]]
+    return f"{label} != {only}" if only is not None else simple_condition(expression, symbols[0], label) or text
