@@ -47,12 +47,13 @@ from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
 from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
-from fx_onnx.capture.python_state import compares_identity, frozen_values
+from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.size_words import excluded_size, sentence
+from fx_onnx.capture.state_calls import dependent_values
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
@@ -157,7 +158,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
             *result.data_sizes.findings,
         ],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
-        MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
+        MessageId.PYTHON_STATE: map(str, result.changed_values),
     }
     for id, found in texts.items():
         for text in found:
@@ -363,11 +364,12 @@ def _export(
             raise
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
-        left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
+        left_out, changed = tuple(record.conditions.left_out), record.changed_values
         facts = SizeProof(request, program, runs := FakeRuns(model, program))
         facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
         of_data = data_sizes(facts, program, runs)
-        return Captured(program, strict, facts, (), changed, left_out, tuple(dim_relations(facts)), of_data)
+        state = () if changed is None else tuple(dependent_values(changed, facts, runs))
+        return Captured(program, strict, facts, (), state, left_out, tuple(dim_relations(facts)), of_data)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

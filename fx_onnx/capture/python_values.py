@@ -1,4 +1,4 @@
-"""Reads the values of Python that a forward may keep from one call to the next, to compare them before and after it.
+"""Reads and restores the values of Python that a forward may keep from one call to the next.
 
 They are numbers, strings, tensors that are no buffers, modules, NumPy arrays, iterators, the states of random
 generators, and containers and plain objects that hold some. They are attributes of the modules or of their classes, or
@@ -7,20 +7,23 @@ global variables that the classes of the modules name.
 
 from __future__ import annotations
 
+import copy
 import operator
 import random
-from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fx_onnx.messages.source_lines import is_internal, is_library
+from fx_onnx.torch_internals.threads import restore_items
 
-__all__ = ["RANDOM", "Place", "Values", "changed_leaves", "kind_of_change", "names_in", "python_values"]
+__all__ = ["RANDOM", "Place", "PythonState", "Values", "changed_leaves", "kind_of_change", "names_in"]
 
 
 class Place(NamedTuple):
@@ -55,6 +58,8 @@ _IDENTICAL = (torch.Tensor, torch.nn.Module)
 _VALUES = (*_NUMBERS, *_SYMBOLS, *_IDENTICAL, np.ndarray)
 _ATOMS = frozenset(_NUMBERS)
 """The classes of most values, which hold no others."""
+_SEQUENCES: tuple[type[Any], ...] = (list, tuple, deque, set)
+_DICTS = (dict, OrderedDict, defaultdict)
 _NESTED = 3
 """How deep containers and objects are compared: a dict of lists of dicts."""
 _MAX_ELEMENTS = 2**20
@@ -66,47 +71,105 @@ _KINDS: dict[Any, str] = {
     np.ndarray: "NumPy array",
     (int, float, *_SYMBOLS): "Python number",
 }
+_REPLACED = ("forward", "_parameters", "_buffers")
+"""The attributes that a capture itself replaces."""
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 
 
-def python_values(model: torch.nn.Module, buffers: Container[str] = ()) -> dict[Place, Values]:
-    """Returns the values that the forward of a model may change, by place.
+class PythonState:
+    """The values of Python that the forward of a model may change, as they are when this object is made.
 
-    Args:
-        model: The model.
-        buffers: The paths of the buffers that are left out.
+    Attributes:
+        values: the values by place.
     """
-    seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
-    values: dict[Place, Any] = {}
-    kinds: dict[type, None] = {}
-    for path, module in model.named_modules():
-        kinds[kind := type(module)] = None
-        own = {
-            name: value for name, value in module._buffers.items() if f"{path}.{name}".removeprefix(".") not in buffers
-        }
-        for name, value in {**vars(module), **own, **module._modules}.items():
-            if name not in _OWN_ATTRIBUTES:
-                values[Place(path, name, kind)] = value
-    for base in {base: None for kind in kinds for base in kind.__mro__ if not is_library(base.__module__)}:
-        values.update(_shared_values(base))
+
+    def __init__(self, model: torch.nn.Module, buffers: Container[str] = ()) -> None:
+        """Reads the values.
+
+        Args:
+            model: The model.
+            buffers: The paths of the buffers that are left out of ``values``.
+        """
+        self._model, self._buffers = model, buffers
+        self._spaces = [
+            (path, module, name, {key: _copy_of_iterator(value) for key, value in space.items()})
+            for path, module in model.named_modules()
+            for name, space in _spaces(module).items()
+        ]
+        self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
+        self._containers: list[tuple[Place, Any, Any]] = []
+        self.values: dict[Place, Values] = _states_of_generators()
+        seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
+        for place, value in _values(model, buffers):
+            if type(value) in _ATOMS:
+                self.values[place] = {(): value}
+            else:
+                held: list[tuple[Any, Any]] = []
+                self.values[place] = dict(_leaves(value, seen, (), held))
+                self._containers += [(place, container, items) for container, items in held]
+
+    def again(self) -> PythonState:
+        """Returns the values as they are now."""
+        return PythonState(self._model, self._buffers)
+
+    def leaves(self, place: Place) -> Values:
+        """Returns what is at a place now."""
+        found = [value for other, value in _values(self._model, self._buffers) if other == place]
+        return dict(_leaves(found[0], set(), (), [])) if found else {}
+
+    def restore(self, kept: Collection[Place] = ()) -> None:
+        """Restores the values that have changed, but for those at some places.
+
+        What is equal is not written, because another thread may read it meanwhile.
+        """
+        for path, module, name, items in self._spaces:
+            space = _spaces(module)[name]
+            names = {*_REPLACED, *(place.name for place in kept if place.owner == path)}
+            others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
+            restore_items(space, others | {key: space[key] for key in names & space.keys()})
+        for place, space, value in self._shared:
+            if place not in kept and vars(space).get(place.name) is not value:
+                setattr(space, place.name, _copy_of_iterator(value))
+        for place, container, items in self._containers:
+            if place not in kept:
+                _refill(container, items)
+
+
+def _spaces(module: torch.nn.Module) -> dict[str, dict[str, Any]]:
+    """Returns the dicts that have the attributes of a module; in a capture, a thread has its own buffers."""
+    return {"": vars(module), "buffers": module._buffers, "modules": module._modules}
+
+
+def _states_of_generators() -> dict[Place, Values]:
     generator: Any = np.random.get_state()
     states = random.getstate(), (generator[1].tobytes(), *generator[2:])
-    return {place: {(): state} for place, state in zip(RANDOM, states, strict=True)} | {
-        place: {(): value} if type(value) in _ATOMS else dict(_leaves(value, seen, ()))
-        for place, value in values.items()
-    }
+    return {place: {(): state} for place, state in zip(RANDOM, states, strict=True)}
 
 
-def _shared_values(kind: type) -> Iterator[tuple[Place, Any]]:
-    """Yields the values of a class, and of the global variables that its functions name."""
-    for name, value in vars(kind).items():
-        if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
-            for variable in sorted(names_in(value.__code__) & value.__globals__.keys()):
-                if not variable.startswith("__"):
-                    yield Place(value.__module__, variable, kind), value.__globals__[variable]
-        elif not name.startswith("__") and not isinstance(value, FunctionType):
-            yield Place(kind, name, kind), value
+def _values(model: torch.nn.Module, buffers: Container[str]) -> Iterator[tuple[Place, Any]]:
+    """Yields the attributes that a forward may change."""
+    for path, module in model.named_modules():
+        for kind, space in _spaces(module).items():
+            for name, value in space.items():
+                is_left_out = kind == "buffers" and f"{path}.{name}".removeprefix(".") in buffers
+                if name not in _OWN_ATTRIBUTES and not is_left_out:
+                    yield Place(path, name, type(module)), value
+    yield from ((place, value) for place, _, value in _shared_values(model))
+
+
+def _shared_values(model: torch.nn.Module) -> Iterator[tuple[Place, Any, Any]]:
+    """Yields the values of the classes of the modules, and of the global variables that they name, with their owner."""
+    kinds = dict.fromkeys(map(type, model.modules()))
+    for kind in {base: None for each in kinds for base in each.__mro__ if not is_library(base.__module__)}:
+        for name, value in vars(kind).items():
+            if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
+                for variable in sorted(names_in(value.__code__) & value.__globals__.keys()):
+                    if not variable.startswith("__") and value.__module__ in sys.modules:
+                        place = Place(value.__module__, variable, kind)
+                        yield place, sys.modules[value.__module__], value.__globals__[variable]
+            elif not name.startswith("__") and not isinstance(value, FunctionType):
+                yield Place(kind, name, kind), kind, value
 
 
 @lru_cache(maxsize=4096)
@@ -116,33 +179,66 @@ def names_in(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
-def _leaves(value: Any, seen: set[int], path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yields the values in a value, with what leads to them; copies of arrays."""
+def _leaves(
+    value: Any, seen: set[int], path: tuple[Any, ...], held: list[tuple[Any, Any]]
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yields the values in a value, with what leads to them; copies of arrays. ``held`` receives what holds them."""
     if isinstance(value, np.ndarray):
-        yield path, value.copy() if value.size <= _MAX_ELEMENTS else None
+        array = value.copy() if value.size <= _MAX_ELEMENTS else None
+        held.append((value, array))
+        yield path, array
     elif isinstance(value, _VALUES):
         yield path, value
     elif len(path) <= _NESTED:
-        for key, item in _items(value, seen):
-            yield from _leaves(item, seen, (*path, key))
+        items = list(_items(value, seen))
+        held.append((value, items))
+        for key, item in items:
+            yield from _leaves(item, seen, (*path, key), held)
 
 
 def _items(value: Any, seen: set[int]) -> Iterable[tuple[Any, Any]]:
     """Returns what a container or an object of the user's holds, or what changes with each step of an iterator."""
     if isinstance(value, dict):
         return list(dict.items(value))  # those of a class of the user's may raise or change something
-    if (kind := next((each for each in (list, tuple, deque, set) if isinstance(value, each)), None)) is not None:
+    if (kind := next((each for each in _SEQUENCES if isinstance(value, each)), None)) is not None:
         items = list(kind.__iter__(value))
         return zip(items, items, strict=True) if kind is set else enumerate(items)
     if hasattr(type(value), "__next__"):
         variables = getattr(getattr(value, "gi_frame", None), "f_locals", {})
         numbers = {key: item for key, item in variables.items() if isinstance(item, _NUMBERS)}
-        return {"text": repr(value), "left": operator.length_hint(value, 0), **numbers}.items()
-    is_plain = hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module))
-    if not is_plain or is_library(type(value).__module__) or id(value) in seen:
+        return {"text": repr(value).partition(" at 0x")[0], "left": operator.length_hint(value, 0), **numbers}.items()
+    if not _is_plain(value) or id(value) in seen:
         return ()
     seen.add(id(value))
     return list(vars(value).items())
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value is an object of the user's with attributes."""
+    is_object = hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module))
+    return is_object and not is_library(type(value).__module__)
+
+
+def _copy_of_iterator(value: Any) -> Any:
+    """Returns a copy of an iterator over a list or the like, which starts where it is; other values as they are."""
+    is_copied = type(value).__module__ == "builtins" and hasattr(value, "__next__") and hasattr(value, "__reduce__")
+    return copy.copy(value) if is_copied and not isinstance(value, GeneratorType) else value
+
+
+def _refill(container: Any, items: Any) -> None:
+    """Gives a container, an object or an array what it held, if that has changed; an iterator cannot go back."""
+    if isinstance(container, np.ndarray):
+        if items is not None and not np.array_equal(container, items):
+            container[...] = items
+    elif type(container) in _DICTS:
+        restore_items(container, dict(items))
+    elif type(container) in (list, deque, set):
+        before = [item for _, item in items]
+        if len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
+            container.clear()
+            container.update(before) if isinstance(container, set) else container.extend(before)
+    elif not isinstance(container, (dict, *_SEQUENCES)) and _is_plain(container):
+        restore_items(vars(container), dict(items))
 
 
 def changed_leaves(before: Values, after: Values) -> list[tuple[Any, Any]]:

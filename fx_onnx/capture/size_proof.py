@@ -140,6 +140,13 @@ class SizeProof:
         """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
         return self._outcome({**self.sizes.larger, **sizes}) is Outcome.RAISES
 
+    def other_sizes(self) -> Sizes:
+        """Returns sizes at which the program is right and that differ from the example's, if there are some."""
+        larger = self.sizes.larger
+        points = [{**larger, symbol: n} for symbol in larger for n in (2 * larger[symbol] - 1, 2 * larger[symbol])]
+        joint = [{symbol: factor * n for symbol, n in larger.items()} for factor in (2, 3)]
+        return next((each for each in (*joint, *points) if all(c.holds(each) for c in self.conditions)), larger)
+
     def given(self) -> tuple[Any, Any]:
         """Returns new tensors without values for the example's arguments."""
         return self.sizes.arguments(self.sizes.larger, resized_empty)

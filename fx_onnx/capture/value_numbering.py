@@ -67,13 +67,16 @@ class ValueNumbers(TorchDispatchMode):
         self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
         self.versions: dict[int, int] = {}
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
-        self._draws = 0
+        self._draws = self._call = 0
         self._chosen: Callable[[int], int] | None = None
         self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
-    def begin(self, chosen: Callable[[int], int] | None = None) -> None:
-        """Forgets what the run before wrote, and its random numbers; takes the sizes that depend on data, by order."""
-        self.versions, self._draws, self._chosen = {}, 0, chosen
+    def begin(self, chosen: Callable[[int], int] | None = None, call: int = 0) -> None:
+        """Forgets what the run before wrote; takes the sizes that depend on data, by order.
+
+        Runs of one call draw the same random numbers.
+        """
+        self.versions, self._draws, self._chosen, self._call = {}, 0, chosen, call
 
     def number(self, *expression: Hashable) -> int:
         """Returns the number of an expression."""
@@ -116,7 +119,7 @@ class ValueNumbers(TorchDispatchMode):
         orders = {each: self.made.setdefault(str(each), len(self.made)) for each in names.free_symbols}
         return int(names.xreplace({each: self._chosen(order) for each, order in orders.items()}))
 
-    def shape(self, value: Any) -> tuple[Hashable, ...]:
+    def shape(self, value: Any) -> tuple[Any, ...]:
         """Returns the dtype and the shape of a tensor, or the type of another value."""
         if isinstance(value, torch.Tensor):
             return (value.dtype, *map(self._size, value.shape))
@@ -152,7 +155,7 @@ class ValueNumbers(TorchDispatchMode):
         result = self._called(func, schema, args, kwargs, given)
         if schema.draws:
             self._draws += 1
-            read = (*read, ("draw", self._draws))
+            read = (*read, ("draw", self._call, self._draws))
         key = self.number(func, *read)
         for tensor in _leaves([given[place] for place in schema.written]):
             if isinstance(tensor, torch.Tensor):

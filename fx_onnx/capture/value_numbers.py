@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.capture.value_numbering import ValueNumbers
+from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
@@ -32,7 +34,7 @@ from fx_onnx.torch_internals.torch_private import (
     storage_id,
 )
 
-__all__ = ["FakeRuns", "Outcome"]
+__all__ = ["FakeRuns", "Outcome", "compare_results"]
 
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
@@ -99,9 +101,8 @@ class FakeRuns:
                 device, a value, or a size that depends on data fails there.
         """
         self.seen = ""
-        if self._mode is None or self._has_control_flow or (on_meta and self._device is None):
-            return Outcome.UNKNOWN
         try:
+            self._check_decidable(on_meta)
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
         except Undecidable:
             return Outcome.UNKNOWN
@@ -128,17 +129,42 @@ class FakeRuns:
         self.seen = _difference(got[0], want[0], "has another shape or dtype")
         return Outcome.DIFFERENT if self.seen else Outcome.RENUMBERED
 
-    def _run(self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Any:
+    def call(self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int) -> Any:
+        """Calls the module, which keeps the Python state that it leaves; returns what identifies its results.
+
+        Args:
+            given: Returns the arguments; its argument makes a tensor from one of the example and a shape.
+            on_meta: Whether the call is on the meta device, or on fake tensors; with numbers for None.
+            number: The number of the call; each has other arguments, and draws other random numbers.
+
+        Raises:
+            Undecidable: The call is not possible so.
+        """
+        if on_meta is not None:
+            self._check_decidable(on_meta)
+            return self._run(self._call_module, partial(given, resized_empty), on_meta, number)[:2]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            args, kwargs = given(lambda leaf, shape: with_other_values(resized(leaf, shape)))
+        return self._results_of_numbers(self._call_module, args, kwargs, seed=number)
+
+    def _check_decidable(self, on_meta: bool) -> None:
+        if self._mode is None or self._has_control_flow or (on_meta and self._device is None):
+            raise Undecidable
+
+    def _run(
+        self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool, number: int = 0
+    ) -> Any:
         """Returns the shapes of the results of a run, and what identifies the results and the buffers after it."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin(self._chosen)
+        numbers.begin(self._chosen, number)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:
                 inputs = given()
             for place, leaf in enumerate(pytree.tree_leaves(inputs)):
                 if isinstance(leaf, torch.Tensor):
-                    numbers.define(leaf, numbers.number("input", place))
+                    numbers.define(leaf, numbers.number("input", number, place))
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
             with nullcontext() if on_meta else self._mode:
                 weights = _separate(weights, torch.Tensor.detach)
@@ -161,36 +187,39 @@ class FakeRuns:
         end; and if the results are empty.
         """
         self.seen = ""
-        if self._model is None:
+        try:
+            want = self._results_of_numbers(self._run_module, args, kwargs)
+        except Undecidable:
             return Outcome.UNKNOWN
-        weights = _weights(self._model)
-        size = sum(each.nbytes for each in {id(each): each for each in weights.values()}.values())
-        leaves = pytree.tree_leaves((args, kwargs))
-        tensors = [each for each in (*leaves, *weights.values()) if isinstance(each, torch.Tensor)]
-        if (
-            size > _LARGE
-            or self._has_control_flow
-            or any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
-        ):
-            return Outcome.UNKNOWN
-        results: list[list[torch.Tensor]] = []
-        for run in (self._run_module, self._run_program):
-            with random_numbers_of(self._program, seed=0), torch.no_grad():
-                copies = _separate(weights, torch.clone)
-                versions = {name: each._version for name, each in copies.items()}
-                given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
-                try:
-                    found = pytree.tree_leaves(run(given[0], given[1], copies))
-                except Exception as error:  # the forward is the user's code
-                    self.seen = _FAILS if results else _raised(error)
-                    return Outcome.DIFFERENT if results else Outcome.RAISES
-            written = (each for name, each in copies.items() if each._version != versions[name])
-            results.append([*(each for each in found if isinstance(each, torch.Tensor)), *written])
-        want, got = results
+        except Exception as error:  # the forward is the user's code
+            self.seen = _raised(error)
+            return Outcome.RAISES
+        try:
+            got = self._results_of_numbers(self._run_program, args, kwargs)
+        except Exception:  # an operator of the program refuses the sizes
+            self.seen = _FAILS
+            return Outcome.DIFFERENT
+        tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         if not any(each.numel() for each in want) and all(each.numel() for each in tensors):
             return Outcome.UNKNOWN  # the data left no element to compare
         self.seen = _difference(got, want, "differs", _is_close)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
+
+    def _results_of_numbers(self, run: Callable[..., Any], args: Any, kwargs: Any, seed: int = 0) -> list[torch.Tensor]:
+        """Returns the results of a run in eager mode, and the weights and buffers that it has written."""
+        weights = {} if self._model is None else _weights(self._model)
+        size = sum(each.nbytes for each in {id(each): each for each in weights.values()}.values())
+        tensors = [each for each in pytree.tree_leaves((args, kwargs, weights)) if isinstance(each, torch.Tensor)]
+        has_numbers = not any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
+        if self._model is None or size > _LARGE or self._has_control_flow or not has_numbers:
+            raise Undecidable
+        with random_numbers_of(self._program, seed), torch.no_grad():
+            copies = _separate(weights, torch.clone)
+            versions = {name: each._version for name, each in copies.items()}
+            given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+            found = pytree.tree_leaves(run(given[0], given[1], copies))
+        written = (each for name, each in copies.items() if each._version != versions[name])
+        return [*(each for each in found if isinstance(each, torch.Tensor)), *written]
 
     @property
     def _has_control_flow(self) -> bool:
@@ -205,7 +234,11 @@ class FakeRuns:
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model
         with _restored(model):
-            return torch.func.functional_call(model, dict(weights), args, kwargs, tie_weights=False)
+            return self._call_module(args, kwargs, weights)
+
+    def _call_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
+        model: Any = self._model
+        return torch.func.functional_call(model, dict(weights), args, kwargs, tie_weights=False)
 
     def _run_program(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         leaves = iter(pytree.tree_leaves((args, kwargs)))
@@ -218,6 +251,15 @@ class FakeRuns:
         interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
         self.sizes = interpreter.sizes
         return interpreter.run(*values)
+
+
+def compare_results(got: Any, want: Any) -> Outcome:
+    """Compares what ``FakeRuns.call`` returned for two calls; an exception is no result."""
+    if isinstance(got, tuple) and isinstance(want, tuple):
+        return Outcome.EQUAL if got == want else Outcome.RENUMBERED if got[0] == want[0] else Outcome.DIFFERENT
+    if isinstance(got, type) or isinstance(want, type):
+        return Outcome.EQUAL if got is want else Outcome.DIFFERENT
+    return Outcome.DIFFERENT if _difference(got, want, "differs", _is_close) else Outcome.EQUAL
 
 
 def _raised(error: Exception) -> str:

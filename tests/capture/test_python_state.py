@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import warnings
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture import python_state
 
 
 class Counting(nn.Module):
@@ -451,36 +447,3 @@ def test_a_module_that_the_forward_replaces_is_one_change() -> None:
     assert finding.text.startswith("The forward changes the module 'inner' of inner (Replaced), on which")
     assert finding.text.endswith("Replace the module before the export.")
     assert not fx_onnx.export(Outer(Replaced(False)).eval(), (torch.ones(2),)).findings
-
-
-LAYER = """
-class Layer{0}(nn.Module):
-    def __init__(self, part):
-        super().__init__()
-        self.part, self.calls = part, 0
-
-    def forward(self, x):
-        self.calls += 1
-        return self.part(x) + self.calls
-"""
-
-
-def test_layers_of_many_classes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, count = tmp_path / "many_layers.py", 12
-    path.write_text("from torch import nn\n" + "".join(map(LAYER.format, range(count))))
-    spec = importlib.util.spec_from_file_location("many_layers", path)
-    layers: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(layers)
-    model, read, reads = nn.ReLU(), python_state._Reader.read, 0
-
-    def counted(*args: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        assert reads < 10 * count**2
-        return read(*args)
-
-    monkeypatch.setattr(python_state._Reader, "read", counted)
-    for index in range(count):
-        model = getattr(layers, f"Layer{index}")(model)
-    findings = fx_onnx.export(model.eval(), (torch.ones(2),)).findings
-    assert len(findings) == count and all(f"{path}:" in each.place for each in findings)

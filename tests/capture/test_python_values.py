@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fx_onnx.capture.python_values import RANDOM, changed_leaves, kind_of_change, python_values
+from fx_onnx.capture.python_values import RANDOM, PythonState, changed_leaves, kind_of_change
 
 TOTAL = [0]
 
@@ -62,17 +62,17 @@ def change_shared(model: Model) -> None:
 )
 def test_changes(change: Callable[[Any], object], name: str, kind: str) -> None:
     model = Model()
-    before = python_values(model)
-    assert not any(changed_leaves(value, python_values(model)[place]) for place, value in before.items())
+    before = PythonState(model).values
+    assert not any(changed_leaves(value, PythonState(model).values[place]) for place, value in before.items())
     change(model)
-    after = python_values(model)
+    after = PythonState(model).values
     changes = [(place.name, changed_leaves(before[place], after[place])) for place in before]
     found = {place: kind_of_change(pairs[0]) for place, pairs in changes if pairs}
     assert found in ({name: kind}, {name: "Python number"})  # the position of NumPy's generator changes first
 
 
 def test_places_and_tensors() -> None:
-    values = python_values(Model())
+    values = PythonState(Model()).values
     names = {place.name: str(place) for place in values}
     assert (names["array"], names["shared"], names["TOTAL"]) == ("Model", "the class Model", f"{__name__} (Model)")
     tensors = [each for found in values.values() for each in found.values() if isinstance(each, torch.Tensor)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
-from fx_onnx.capture.python_state import ChangedValue, record_changed_values
+from fx_onnx.capture.python_state import ChangedValues, record_changed_values
 from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import list_python_builtins
@@ -74,7 +74,7 @@ class TraceRecord:
 
     mode: AbstractContextManager[Any] = field(default_factory=nullcontext)
     conditions: ConditionsOnData = field(default_factory=ConditionsOnData)
-    changed_values: Sequence[ChangedValue] = ()
+    changed_values: ChangedValues | None = None
 
 
 @contextmanager
