@@ -10,10 +10,10 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -22,11 +22,11 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.capture.python_values import PythonState
 from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.capture.value_numbering import ValueNumbers
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 from fx_onnx.torch_internals.random_state import random_numbers_of
-from fx_onnx.torch_internals.threads import restore_items
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     HigherOrderOperator,
@@ -231,10 +231,17 @@ class FakeRuns:
             for node in graph.nodes
         )
 
+    @cached_property
+    def _state(self) -> PythonState:
+        """The Python state of the module before the first run."""
+        return PythonState(cast("torch.nn.Module", self._model))
+
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
-        model: Any = self._model
-        with _restored(model):
+        before = self._state
+        try:
             return self._call_module(args, kwargs, weights)
+        finally:
+            before.restore()
 
     def _call_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model
@@ -294,31 +301,3 @@ def _separate(weights: Mapping[str, torch.Tensor], function: Callable[..., torch
     """
     made = {id(each): function(each).requires_grad_(each.requires_grad) for each in weights.values()}
     return {name: made[id(each)] for name, each in weights.items()}
-
-
-@contextmanager
-def _restored(model: torch.nn.Module) -> Iterator[None]:
-    """Restores the attributes of all modules, and the items of the containers among them.
-
-    Only what the run has changed is written, because another thread may read a module or a container meanwhile.
-    """
-    before = [(vars(module), dict(vars(module))) for module in model.modules()]
-    containers = [
-        (value, value.copy())
-        for _, attributes in before
-        for value in attributes.values()
-        if type(value) in (list, dict, set)
-    ]
-    try:
-        yield
-    finally:
-        for attributes, values in before:
-            restore_items(attributes, values)
-        for container, items in containers:
-            if isinstance(container, dict):
-                restore_items(container, items)
-            elif isinstance(container, list):
-                container[:] = items
-            else:
-                container &= items
-                container |= items
