@@ -41,7 +41,9 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "opset"), [*((name, 18) for name in CASES), ("group_norm", 21), ("group_norm_2d", 23)])
+@pytest.mark.parametrize(
+    ("name", "opset"), [*((name, 18) for name in CASES), ("group_norm", 21), ("group_norm_2d", 23)]
+)
 def test_rows_that_data_select(name: str, opset: int) -> None:
     model, generator = FunctionModule(lambda x, mask: CASES[name](x[mask])), torch.Generator().manual_seed(0)
     masks = [torch.arange(5) % 2 == 0, torch.arange(5) == 2, torch.arange(5) > 2]
