@@ -59,6 +59,11 @@ def is_data_dependent(expr: sympy.Basic) -> bool:
     return bool(torch_private.free_unbacked_symbols(expr))
 
 
+def is_from_data(size: Size) -> bool:
+    """Returns whether a size of a tensor depends on data, so that it may be 0."""
+    return not isinstance(size, int) and is_data_dependent(expression(size))
+
+
 def number_dtype(number: Any) -> ir.DataType:
     """Returns the ONNX dtype in which a symbolic number is computed: BOOL, DOUBLE or INT64."""
     return _BOOL if isinstance(number, torch.SymBool) else _FLOAT if isinstance(number, torch.SymFloat) else _INT
