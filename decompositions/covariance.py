@@ -50,8 +50,15 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Returns ``torch.combinations``, which selects them by a mask, by a gather of constant indices."""
+    """Returns ``torch.combinations``, which selects them by a mask, by a gather of constant indices.
+
+    The indices of a symbolic size are those of an ascending row in the product of the places with themselves.
+    """
     size = input.shape[0] if input.ndim == 1 else None
+    if isinstance(size, torch.SymInt) and r > 1:
+        places = torch.cartesian_prod(*[torch.arange(size)] * r)
+        ascends = torch.le if with_replacement else torch.lt
+        return input[places[ascends(places[:, :-1], places[:, 1:]).all(1)]]
     if not isinstance(size, int) or r < 1:
         return torch.combinations(input, r, with_replacement)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations

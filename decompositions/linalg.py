@@ -1,4 +1,7 @@
-"""Decompositions of matrix products with additions into matmul."""
+"""Decompositions of matrix products with additions, of several matrices, and of Kronecker products into matmul."""
+
+from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -70,3 +73,45 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     right = torch.matmul(weight, input2.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)
     out = torch.matmul(right, input1.unsqueeze(-1)).squeeze(-1)
     return out if bias is None else out + bias
+
+
+@decomposes(aten.kron.default)
+def kron(self: Tensor, other: Tensor) -> Tensor:
+    """Returns each element of self times the whole of other; torch's own composition reads the sizes as numbers."""
+    rank = max(self.dim(), other.dim())
+    outer, inner = ([*[1] * (rank - each.dim()), *each.shape] for each in (self, other))
+    pairs = [*zip(outer, inner, strict=True)]
+    left, right = ((size, 1) for size in outer), ((1, size) for size in inner)
+    product = self.reshape([n for each in left for n in each]) * other.reshape([n for each in right for n in each])
+    return product.reshape([first * second for first, second in pairs])
+
+
+@decomposes(aten.linalg_multi_dot.default, aten.chain_matmul.default)
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the product of matrices, in the order of the fewest multiplications; a dynamic size counts as 64.
+
+    The first tensor may be a row, the last one a column, without the other dimension.
+    """
+    first, *_, last = tensors
+    matrices = [first.unsqueeze(0) if first.dim() == 1 else first, *tensors[1:]]
+    matrices[-1] = last.unsqueeze(1) if last.dim() == 1 else last
+    sizes = [size if isinstance(size, int) else 64 for size in (matrices[0].size(0), *(m.size(1) for m in matrices))]
+
+    @cache
+    def split(start: int, end: int) -> tuple[int, int]:
+        """Returns the number of multiplications of some of the matrices, and where their last product is."""
+        if end - start == 1:
+            return 0, start
+        costs = ((split(start, k)[0] + split(k, end)[0] + sizes[start] * sizes[k] * sizes[end], k)
+                 for k in range(start + 1, end))  # fmt: skip
+        return min(costs)
+
+    def product(start: int, end: int) -> Tensor:
+        if end - start == 1:
+            return matrices[start]
+        place = split(start, end)[1]
+        return torch.mm(product(start, place), product(place, end))
+
+    result = product(0, len(matrices))
+    result = result.squeeze(0) if first.dim() == 1 else result
+    return result.squeeze(-1) if last.dim() == 1 else result

@@ -54,7 +54,9 @@ def _mapped(value: Any, changed: Callable[[Any], Any], mode: Any) -> Any:
         return value if all(map(operator.is_, mapped, value)) else type(value)(mapped)
     if isinstance(value, torch.Tensor):
         shape = _mapped(tuple(sizes := value.shape), changed, mode)
-        return value if all(map(operator.is_, shape, sizes)) else value.new_empty(shape)
+        if all(map(operator.is_, shape, sizes)):
+            return value
+        return value.new_empty([max(size, 0) if isinstance(size, int) else size for size in shape])  # of `n - 2`
     if not isinstance(value, torch.SymInt) or (new := changed(value)) == expression(value):
         return value
     return int(new) if new.is_Integer else mode.shape_env.create_symintnode(new, hint=None)

@@ -219,7 +219,7 @@ def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: C
     """Captures in strict mode where the model makes a Python integer of a size: strict mode keeps it symbolic."""
     if captured.truncates_sizes and not captured.strict and not has_scripts(model):
         other = _attempt(request, model, original_example(request), strict=True)
-        if isinstance(other, Captured) and other.restrictions < captured.restrictions:
+        if isinstance(other, Captured) and other.frozen < captured.frozen:
             return other.because(_NUMBERS_IN_STRICT_MODE)
     return captured
 

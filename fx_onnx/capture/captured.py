@@ -47,6 +47,15 @@ class Captured:
         return static + sum(each.kind == "finding" for each in self.facts.conditions)
 
     @property
+    def frozen(self) -> tuple[int, int]:
+        """The number of findings where a size becomes a Python number, and of all restrictions; a better one has less.
+
+        A branch restricts a program less than a number that is right for the sizes of the example only.
+        """
+        numbers = sum(each.kind == "finding" and each.converts for each in self.facts.conditions)
+        return numbers, self.restrictions
+
+    @property
     def truncates_sizes(self) -> bool:
         """Whether the program is restricted, and the model calls ``int`` with an expression of sizes."""
         return self.restrictions > 0 and self.facts.truncated

@@ -27,6 +27,9 @@ from fx_onnx.messages.source_lines import innermost_line
 from fx_onnx.sizes.size_text import without_symbols
 from fx_onnx.torch_internals.dynamo_private import TRACING_MODULES
 
+HINT_OF_1 = "is 1 in the example, and torch.export makes a program for this size alone"
+"""The part of a message that tells of ``Dim.DYNAMIC`` for an axis of size 1 that the model fixes."""
+
 _logger = logging.getLogger("fx_onnx.torch")
 _ASSIGNED_ATTRIBUTE = re.compile(r"The tensor attributes? .* (was|were) assigned during export")
 _AUTOGRAD = re.compile(r"requires grad|is a view and is being modified inplace|requires_grad=True")
@@ -89,7 +92,7 @@ _FAILURES = (
         r"dim hint .* specialized due to hint of 1 for dimension (\S+?)\.?$",
         MessageId.DIM_CONFLICT,
         "use an example that is larger there, or give the dim a string as its name, because a named dim may be static",
-        "{} is 1 in the example, and torch.export makes a program for this size alone",
+        f"{{}} {HINT_OF_1}",
     ),
     _Failure(
         r"Suggested fixes|dim hint|as dynamic but your code specialized",

@@ -16,10 +16,12 @@ import onnx_ir as ir
 import torch
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
 
+from fx_onnx.capture.diagnostics import HINT_OF_1
 from fx_onnx.export import export
 from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
 from fx_onnx.messages.arguments import shown
-from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, UnsupportedOperatorError
+from fx_onnx.messages.errors import ArgumentError, CaptureError, OnnxExporterError, UnsupportedOperatorError
+from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["replacing_torch_onnx"]
@@ -142,13 +144,28 @@ def _all_dynamic(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     )
 
 
+def _export(*args: Any, **kwargs: Any) -> Any:
+    """Exports; an axis of size 1 with ``Dim.DYNAMIC`` may become static, because torch.onnx exports such models too.
+
+    torch.onnx gives the axis the name of the axis that it broadcasts against, which is not true of the example.
+    """
+    try:
+        return export(*args, **kwargs)
+    except CaptureError as error:
+        if error.id is not MessageId.DIM_CONFLICT or HINT_OF_1 not in str(error):
+            raise
+    hints, dim = kwargs["dynamic_shapes"], torch.export.Dim
+    shapes = pytree.tree_map(lambda each: dim.AUTO if each == dim.DYNAMIC else each, hints)
+    return export(*args, **{**kwargs, "dynamic_shapes": shapes})
+
+
 def _script_export(*args: Any, **kwargs: Any) -> Any:
     """Exports as ``torch.onnx.utils.export`` does, which is the TorchScript exporter."""
     return export(*args, **{"dynamo": False, **kwargs})
 
 
 _FUNCTIONS: dict[str, str | Callable[..., Any]] = {
-    "torch.onnx:export": export,
+    "torch.onnx:export": _export,
     "torch.onnx:dynamo_export": dynamo_export,
     "torch.onnx:export_to_pretty_string": "fx_onnx:export_to_pretty_string",
     "torch.onnx:register_custom_op_symbolic": "fx_onnx:register_custom_op_symbolic",

@@ -60,6 +60,11 @@ def is_data_dependent(expr: sympy.Basic) -> bool:
     return bool(torch_private.free_unbacked_symbols(expr))
 
 
+def is_from_data(size: Size) -> bool:
+    """Returns whether a size of a tensor depends on data, so that it may be 0."""
+    return not isinstance(size, int) and is_data_dependent(expression(size))
+
+
 def may_be_empty(size: Size) -> bool:
     """Returns whether a size may be 0 where no input is empty: it depends on data, or the capture found it so."""
     if isinstance(size, int):

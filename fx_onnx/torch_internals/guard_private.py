@@ -162,7 +162,8 @@ def guard_origin(guard: Any) -> GuardOrigin:
     return origin
 
 
-_COMPARING = (torch.__file__, str(Path(torch.__file__).parent / "fx"), str(Path(__file__).parents[1]))
+_TORCH = str(Path(torch.__file__).parent)
+_COMPARING = (torch.__file__, str(Path(_TORCH, "fx")), str(Path(__file__).parents[1]))
 """The files that compare symbolic sizes for the code that asks: torch's and the dispatchers of patches."""
 
 
@@ -250,6 +251,8 @@ def ranges_before_hints(shape_env: Any) -> Iterator[None]:
 
     def answered(node: Any, *args: Any, **kwargs: Any) -> Any:
         answer = known(node.expr)
+        if answer is None:
+            answer = _answer_from_2(shape_env, node.expr)
         if answer is None and asks_for_layout(sys._getframe(1)):
             answer = node.hint
         return evaluate(node, *args, **kwargs) if answer is None else answer
@@ -282,8 +285,9 @@ def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any
 def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], None]) -> Callable[..., Any]:
     """Returns what replaces the method of torch that evaluates a number: ``sizes_that_decide`` answers what it refuses.
 
-    The sizes for which an answer is certain become a guard. ``keep`` gets each error that remains. ``questions_of``
-    returns the questions.
+    The sizes for which an answer is certain become a guard. torch's own questions, such as whether a tensor is empty,
+    are also answered as for 2 rows or more; ``data_sizes`` tells whether the program is right for 0 and 1. ``keep``
+    gets each error that remains. ``questions_of`` returns the questions.
     """
 
     def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
@@ -292,6 +296,8 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
             return evaluate(shape_env, number, *args, **kwargs)
         except GuardOnDataDependentSymNode as error:
             answer, assumptions = sizes_that_decide(shape_env, number.expr)
+            if answer is None and _is_asked_by_torch(sys._getframe(1)):
+                answer = _answer_from_2(shape_env, number.expr)
             if answer is None:
                 keep(error)
                 raise
@@ -300,6 +306,24 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
             return answer
 
     return answered
+
+
+def _answer_from_2(shape_env: Any, condition: Any) -> Any:
+    """Returns the answer to a condition if each size that depends on data is 2 or more; None if there is none.
+
+    Without the method, torch refuses operators that ask whether rows that data select are empty.
+    """
+    evaluate = getattr(shape_env, "_maybe_evaluate_static", None)
+    is_condition = isinstance(condition, sympy.logic.boolalg.Boolean) and evaluate is not None
+    return evaluate(condition, size_oblivious=True) if is_condition else None
+
+
+def _is_asked_by_torch(frame: Any) -> bool:
+    """Returns whether torch's own code asks about a size, in C++ or in Python, and not the model."""
+    while frame.f_code.co_filename.startswith(_COMPARING[1:]):
+        frame = frame.f_back
+    asking = _asking_frame(frame)  # another one, if Python compares
+    return asking is frame or (asking is not None and asking.f_code.co_filename.startswith(_TORCH))
 
 
 class Question(NamedTuple):

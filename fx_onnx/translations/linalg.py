@@ -30,8 +30,21 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
     inner = op.sizes(self)[-1]
     if isinstance(inner, int) and inner == 0:  # the sums are empty, for which ONNX Runtime returns uninitialized memory
         return op.expand(op.constant(0, op.out_dtype), op.out_sizes)
-    product: Value = op.MatMul(widened(op, "MatMul", self), widened(op, "MatMul", other))
-    return op.cast(product, op.out_dtype)
+    return op.cast(_product(op, widened(op, "MatMul", self), widened(op, "MatMul", other)), op.out_dtype)
+
+
+def _product(op: Emitter, left: Value, right: Value, may_be_empty: bool = False) -> Value:
+    """Emits MatMul, of batches with one more axis where the number of rows or columns depends on data.
+
+    ONNX Runtime fuses a Transpose of the first axis with MatMul, and divides by the size of the axis.
+    """
+    sizes = [op.sizes(each) for each in (left, right) if op.rank(each) > 2]
+    may_be_empty |= any(symbolic_sizes.is_from_data(size) for each in sizes for size in each[-2:])
+    if not (sizes and may_be_empty):
+        product: Value = op.MatMul(left, right)
+        return product
+    batches = [op.unsqueeze(each, 0) if op.rank(each) > 2 else each for each in (left, right)]
+    return op.squeeze(op.MatMul(*batches), 0)
 
 
 def _is_gemm(self: torch.Tensor, mat1: torch.Tensor, beta: float = 1, alpha: float = 1) -> bool:
@@ -64,7 +77,7 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
     """Returns whether ONNX Einsum can express the call.
 
     It does not broadcast a label, does not broadcast ellipses of different ranks, does not admit every dtype, and does
-    not promote dtypes.
+    not promote dtypes. Several tensors with dynamic sizes must be a product of matrices.
     """
     if len({tensor.dtype for tensor in tensors}) > 1:
         return False
@@ -80,13 +93,53 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
         for label, size in (*zip(before, tensor.shape, strict=False), *zip(after, rear, strict=True)):
             if not symbolic_sizes.same_size(sizes.setdefault(label, size), size):
                 return False
-    return len(ranks) < 2
+    is_static = all(isinstance(symbolic_sizes.static(size), int) for tensor in tensors for size in tensor.shape)
+    return len(ranks) < 2 and (
+        is_static or len(tensors) == 1 or _groups(_spelled_out(equation, tensors[0].dim())) is not None
+    )
 
 
 @translates(aten.einsum.default, supports=_is_einsum)
 def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
-    """Emits Einsum with an explicit output."""
-    return op.Einsum(*tensors, equation=_with_explicit_output(equation.replace(" ", "")))
+    """Emits Einsum with an explicit output; MatMul for two tensors with dynamic sizes.
+
+    The Einsum of ONNX Runtime ends the process where it transposes an empty tensor.
+    """
+    if len(tensors) == 1 or all(isinstance(size, int) for each in tensors for size in op.sizes(each)):
+        return op.Einsum(*tensors, equation=_with_explicit_output(equation.replace(" ", "")))
+    equation = _spelled_out(equation, op.rank(tensors[0]))
+    batch, rows, columns, inner = _groups(equation) or ("",) * 4
+    operands, _, output = equation.partition("->")
+    left, right = operands.split(",")
+    first = op.transpose(tensors[0], [left.index(each) for each in batch + rows + inner])
+    second = op.transpose(tensors[1], [right.index(each) for each in batch + inner + columns])
+    missing = [*([] if rows else [-2]), *([] if columns else [-1])]  # a label of size 1
+    first, second = first if rows else op.unsqueeze(first, -2), second if columns else op.unsqueeze(second, -1)
+    product = _product(op, first, second, may_be_empty={left[0], right[0]} != {*batch[:1]})
+    return op.transpose(op.squeeze(product, *missing), [(batch + rows + columns).index(each) for each in output])
+
+
+def _spelled_out(equation: str, rank: int) -> str:
+    """Returns the equation with its output, and with Greek labels for an ellipsis, by the rank of the first tensor."""
+    equation = _with_explicit_output(equation.replace(" ", ""))
+    first = equation.partition("->")[0].partition(",")[0]
+    return equation.replace("...", "".join(chr(ord("α") + place) for place in range(rank - len(first) + 3)))
+
+
+def _groups(equation: str) -> tuple[str, str, str, str] | None:
+    """Returns the labels of a product of matrices: of the batch, the rows, the columns and the sums.
+
+    Returns None for other equations. The rows and the columns may be missing.
+    """
+    operands, _, output = equation.partition("->")
+    left, right = operands.split(",") if operands.count(",") == 1 else ("..", "")
+    batch = "".join(each for each in left if each in right and each in output)
+    inner = "".join(each for each in left if each in right and each not in output)
+    rows = "".join(each for each in left if each not in right)
+    columns = "".join(each for each in right if each not in left)
+    is_product = len(inner) == 1 and len(rows) < 2 and len(columns) < 2 and {*rows, *columns} <= {*output}
+    are_unique = len({*left}) == len(left) and len({*right}) == len(right) and "." not in left
+    return (batch, rows, columns, inner) if is_product and are_unique else None
 
 
 def _with_explicit_output(equation: str) -> str:

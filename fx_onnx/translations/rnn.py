@@ -14,6 +14,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
+from fx_onnx.sizes.symbolic_sizes import is_from_data
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._random_draws import apply_dropout
@@ -241,6 +242,9 @@ def _layer(
     count = len(weights)
     steps, batch, _features = op.sizes(x)
     units = op.sizes(weights[0].w_hh)[1]
+    if lengths is None and any(is_from_data(size) for size in (steps, batch)):
+        # without lengths, GRU and LSTM of ONNX Runtime end the process where there are no steps or sequences
+        lengths = op.expand(op.cast(op.number(steps, DataType.INT64), DataType.INT32), [batch])
     biases = [b for each in weights for b in (each.b_ih, each.b_hh) if b is not None]
     results = op.emit(
         kind.op_type,

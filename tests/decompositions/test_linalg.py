@@ -1,5 +1,6 @@
 """Decompositions of matrix products against torch."""
 
+import itertools
 import math
 
 import pytest
@@ -40,3 +41,22 @@ def test_factors_are_truncated_for_integers() -> None:
     assert_matches_torch(
         aten.addr.default, torch.tensor([[True, False]]), torch.tensor([True]), torch.tensor([False, True]), beta=False
     )
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 3), (4, 5)), ((3,), (2, 2)), ((2, 1, 3), (4,)), ((), (2, 3)), ((0, 3), (2, 2))]
+)
+def test_kronecker_products(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    assert_matches_torch(aten.kron.default, randn(*shapes[0]), randn(*shapes[1], seed=1))
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (9, 1, 8, 2), (1, 7, 2, 9, 3), (0, 3, 2, 4)])
+@pytest.mark.parametrize("row", [False, True])
+@pytest.mark.parametrize("column", [False, True])
+def test_products_of_several_matrices(sizes: tuple[int, ...], row: bool, column: bool) -> None:
+    matrices = [randn(*pair) for pair in itertools.pairwise(sizes)]
+    matrices[0] = matrices[0].sum(0) if row else matrices[0]
+    matrices[-1] = matrices[-1].sum(1) if column else matrices[-1]
+    assert_matches_torch(aten.linalg_multi_dot.default, matrices)
+    if not (row or column):
+        assert_matches_torch(aten.chain_matmul.default, matrices)

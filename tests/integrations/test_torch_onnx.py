@@ -174,3 +174,41 @@ def test_a_warning_is_shown_at_the_line_of_the_program() -> None:
         warnings.simplefilter("always")
         torch.onnx.export(_linear(), (X,), dynamo=False)
     assert [each.filename for each in caught] == [__file__]
+
+
+class Broadcast(nn.Module):
+    """Adds one row to each row, in an order in which a buffer of the row would be reused for the sum."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((y * 2).exp() + x).sin()
+
+
+class Columns(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x[:, None] * y[None]).sum(2) + y
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "others"),
+    [(Broadcast(), (1, 6), (1, 4)), (Columns(), (1, 6), (1, 4)), (Broadcast(), (5, 1), (3, 1))],
+)
+def test_an_axis_of_size_1_that_broadcasts_stays_1(model: nn.Module, shape: Any, others: Any) -> None:
+    hints = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
+    given, shapes = (torch.randn(5, 6), torch.randn(shape)), (hints, hints)
+    with pytest.raises(fx_onnx.OnnxExporterError, match="is 1 in the example"):
+        fx_onnx.export(model, given, dynamic_shapes=shapes)
+    with fx_onnx.replacing_torch_onnx(), pytest.warns(fx_onnx.OnnxExporterWarning, match="static with size 1"):
+        program = torch.onnx.export(model, given, dynamic_shapes=shapes, dynamo=True)
+    for x, y in (given, (torch.randn(3, 4), torch.randn(others))):
+        torch.testing.assert_close(program(x, y)[0], model(x, y), atol=1e-4, rtol=1e-4)
+
+
+def test_another_dim_that_the_model_fixes_is_an_error_there() -> None:
+    hints = ({0: torch.export.Dim.DYNAMIC},)
+    with fx_onnx.replacing_torch_onnx(), pytest.raises(fx_onnx.OnnxExporterError, match="FX1107"):
+        torch.onnx.export(_Fixed(), (torch.randn(4, 6),), dynamic_shapes=hints)
+
+
+class _Fixed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(4, 6)

@@ -23,7 +23,9 @@ from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
+from fx_onnx.decompositions import load
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
+from fx_onnx.decompositions.registry import DECOMPOSITIONS
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import line_text, user_frame
 from fx_onnx.torch_internals.operators import aten
@@ -80,9 +82,23 @@ def replace_kernels() -> Iterator[None]:
         (aten.take_along_dim.default, composite): _take_along_dim,
         (aten.cdist.default, composite): _cdist,
         (aten.tensor_split.sections, composite): _tensor_split,
+        **{(o, composite): partial(_decomposed, o) for o in _READING_SIZES},
     }
     with replaced_kernels(kernels):
         yield
+
+
+_READING_SIZES = (
+    *(getattr(aten.gradient, name) for name in aten.gradient.overloads()), aten.kron.default,
+    aten.linalg_multi_dot.default, aten.chain_matmul.default,
+)  # fmt: skip
+"""Operators that torch composes of others with sizes that are plain numbers."""
+
+
+def _decomposed(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls the decomposition of an operator, which keeps symbolic sizes."""
+    load(operator._schema.name)
+    return DECOMPOSITIONS[operator](*args, **kwargs)
 
 
 def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> torch.Tensor:

@@ -1,0 +1,244 @@
+"""Runs small programs of every operator on inputs that may end ONNX Runtime's process.
+
+    python -m tools.crash_sweep [--dtypes int64,float32] [--operators add,sort] [--samples 2]
+
+The programs are PyTorch's own operator tests with dynamic dims. Their integers become the lowest and the highest
+numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; each dim in turn becomes 0.
+ONNX Runtime may refuse an input. It may not end, run on, or return other numbers in a second run, because it has read
+memory that is not its own then. Each program runs in a process of its own, which is started again after its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import os
+import resource
+import signal
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import torch
+from torch.export import Dim
+
+import fx_onnx
+from tests.opinfo.sweep import _INFOS, UNDETERMINED, Entry, _Call, entries
+from tools.digest_cases import Function
+
+_SECONDS = 20  # after which a run counts as endless
+_MEMORY = 12 << 30  # the address space of a process: a size that comes from data may be the highest integer
+_OPSETS = (18, 23)
+_MOST = 60  # runs of a program, after which its other inputs are left out
+_SIGNALLED = int(signal.SIGKILL)  # the status of a process that a signal ended
+_runs: Counter[str] = Counter()  # by program
+Feeds = dict[str, np.ndarray]
+
+
+class _Program(NamedTuple):
+    """A small program.
+
+    Attributes:
+        name: what it computes, and in which dtype.
+        make: returns the module and its inputs.
+        opset: the opset of the export.
+        is_random: whether its results differ in each run.
+    """
+
+    name: str
+    make: Callable[[], tuple[torch.nn.Module, Sequence[torch.Tensor]]]
+    opset: int
+    is_random: bool = False
+
+
+def main() -> None:
+    """Prints one line for each end, endless run and result that varies, and their number."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", default="int64,int32,int8,float32")
+    parser.add_argument("--operators", default="")
+    parser.add_argument("--samples", type=int, default=2)
+    options = parser.parse_args()
+    programs = [*_own_programs(), *_operator_programs(options.dtypes.split(","), options.samples)]
+    chosen, lines, count = set(filter(None, options.operators.split(","))), 0, 0
+    for program in programs:
+        if not chosen or program.name.split()[0] in chosen:
+            count += 1
+            for line in _lines(program):
+                print(line, flush=True)
+                lines += 1
+    print(f"{count} programs, {_runs.total()} runs, {lines} lines")
+    sys.exit(bool(lines))
+
+
+def _operator_programs(dtypes: Iterable[str], samples: int) -> Iterator[_Program]:
+    """Yields programs of PyTorch's operator tests."""
+    for dtype, index in itertools.product(dtypes, range(samples)):
+        for entry in entries(getattr(torch, dtype), dynamic=True):
+            make = functools.partial(_sample, entry, index)
+            opset = _OPSETS[index % len(_OPSETS)]
+            yield _Program(f"{entry.name} {dtype} sample {index}", make, opset, entry.name in UNDETERMINED)
+
+
+def _sample(entry: Entry, index: int) -> tuple[torch.nn.Module, Sequence[torch.Tensor]]:
+    module = _Call(_INFOS[entry.name], entry.samples(index + 1)[index])
+    return module, module.tensors
+
+
+def _own_programs() -> Iterator[_Program]:
+    """Yields programs of layers and functions that the operator tests lack."""
+    integers = torch.arange(12).reshape(3, 4)
+    heads = torch.randn(2, 3, 4, 8)
+    given: dict[str, tuple[Callable[[], Any], Sequence[torch.Tensor]]] = {
+        "attention_by_einsum": (lambda: lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), (heads, heads[:, :, :3])),
+        "einsum_of_two_labels": (lambda: lambda x, y: torch.einsum("nij,mij->nm", x, y), (heads[0], heads[1])),
+        "MultiheadAttention": (lambda: _Attention(), (heads[0],)),
+        "rows_of_MultiheadAttention": (lambda: _Attention(), (heads[0], torch.tensor([True, False, True]))),
+        "TransformerEncoderLayer": (lambda: torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), (heads[0],)),
+        "LSTM": (lambda: torch.nn.LSTM(8, 4, batch_first=True), (heads[0],)),
+        "GRU": (lambda: torch.nn.GRU(8, 4), (heads[0],)),
+        "EmbeddingBag": (lambda: torch.nn.EmbeddingBag(12, 4), (integers,)),
+        "index_by_division": (lambda: lambda x, i: x[i // 5, i % 4], (torch.randn(3, 4), integers[0])),
+        "write_at_index": (lambda: lambda x, i: x.index_put((i,), x[:4]), (torch.randn(12, 3), integers[1])),
+    }
+    for name, (build, tensors) in given.items():
+        for opset in _OPSETS:
+            yield _Program(f"{name} opset {opset}", functools.partial(_module, build, tensors), opset)
+
+
+def _module(
+    build: Callable[[], Any], tensors: Sequence[torch.Tensor]
+) -> tuple[torch.nn.Module, Sequence[torch.Tensor]]:
+    made = build()
+    return made.eval() if isinstance(made, torch.nn.Module) else Function(made), tensors
+
+
+class _Attention(torch.nn.Module):
+    """Attention of all rows, or of those that a mask selects, to themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        """(batch, step, feature) to the same shape."""
+        rows = x if mask is None else x[mask]
+        result: torch.Tensor = self.attention(rows, rows, rows)[0]
+        return result
+
+
+def _lines(program: _Program) -> Iterator[str]:
+    """Yields a line for each way in which a program ends its process, and for each result that varies."""
+    done, status = 0, _SIGNALLED
+    while os.WIFSIGNALED(status) and done < _MOST:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            _limit_memory()
+            _run(program, done, writer)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as lines:
+            reports = lines.read().splitlines()
+        _, status = os.waitpid(child, 0)
+        runs = [each for each in reports if each.startswith("run ")]
+        yield from (f"{program.name}: {each}" for each in reports if each.startswith("varies"))
+        if not runs:
+            return
+        done += len(runs)
+        _runs[program.name] += len(runs)
+        if os.WIFSIGNALED(status):
+            yield f"{program.name}: {signal.Signals(os.WTERMSIG(status)).name} where {runs[-1].removeprefix('run ')}"
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+
+
+def _run(program: _Program, done: int, writer: int) -> None:
+    """Exports a program and runs it with all inputs from the given one on; reports each run before it begins."""
+    signal.alarm(10 * _SECONDS)  # of the export
+    try:
+        session, inputs = _session(program)
+    except Exception:  # the operator tests of the exporter are others
+        return
+    for text, feeds in itertools.islice(_variants(session, inputs), done, None):
+        os.write(writer, f"run {text}\n".encode())
+        signal.alarm(_SECONDS)
+        try:
+            first, second = (session.run(None, feeds) for _ in range(2))
+        except Exception:  # ONNX Runtime refuses the input
+            continue
+        same = all(np.array_equal(*pair, equal_nan=_is_float(pair[0])) for pair in zip(first, second, strict=True))
+        if not (same or program.is_random):
+            os.write(writer, f"varies where {text}\n".encode())
+
+
+def _session(program: _Program) -> tuple[onnxruntime.InferenceSession, Feeds]:
+    """Returns a session of a program with dynamic dims, and its inputs by name."""
+    module, tensors = program.make()
+    shapes = [{axis: Dim.AUTO for axis, size in enumerate(each.shape) if size > 1} for each in tensors]
+    nested = (tuple(shapes),) if isinstance(module, (_Call, Function)) else tuple(shapes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = fx_onnx.export(
+            module, tuple(tensors), dynamic_shapes=nested, opset_version=program.opset, verbose=False
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(ir.to_proto(exported.model).SerializeToString(), options)
+    values = zip(session.get_inputs(), tensors, strict=True)
+    return session, {each.name: tensor.numpy() for each, tensor in values}
+
+
+def _variants(session: onnxruntime.InferenceSession, inputs: Feeds) -> Iterator[tuple[str, Feeds]]:
+    """Yields texts and inputs: with other numbers, of all inputs and of each, and with a dim of size 0."""
+    names: list[tuple[str, ...]] = [tuple(inputs), *((each,) for each in inputs if len(inputs) > 1)]
+    for changed, place in itertools.product(names, range(6)):
+        feeds = {name: _extreme(x, place) if name in changed else x for name, x in inputs.items()}
+        yield f"{', '.join(changed)} = {[_text(feeds[name]) for name in changed]}", feeds
+    dims = dict.fromkeys(dim for each in session.get_inputs() for dim in each.shape if isinstance(dim, str))
+    for dim in dims:
+        axes = {
+            each.name: [axis for axis, size in enumerate(each.shape) if size == dim] for each in session.get_inputs()
+        }
+        yield (
+            f"{dim} = 0 in {[each.shape for each in session.get_inputs()]}",
+            {
+                name: x[tuple(slice(0) if axis in axes[name] else slice(None) for axis in range(x.ndim))]
+                for name, x in inputs.items()
+            },
+        )
+
+
+def _extreme(x: np.ndarray, place: int) -> np.ndarray:
+    """Returns an array of the same shape and dtype that repeats extreme numbers."""
+    numbers: list[Any] = [np.nan, np.inf, -np.inf, 0.0, 3e38, -1e-38]
+    if x.dtype == np.bool_:
+        numbers = [True, False] * 3
+    elif np.issubdtype(x.dtype, np.integer):
+        info = np.iinfo(x.dtype)
+        numbers = [info.min, info.max, 0, -1 if info.min else 1, min(info.max, 10**9), max(info.min, -(10**9))]
+    chosen = numbers if place == 5 else numbers[place : place + 1]
+    return np.resize(np.array(chosen).astype(x.dtype), x.shape) if x.size else x
+
+
+def _text(x: np.ndarray) -> str:
+    return f"{x.dtype}{list(x.shape)}: {x.ravel()[:6].tolist()}"
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and np.issubdtype(x.dtype, np.floating)
+
+
+if __name__ == "__main__":
+    main()
