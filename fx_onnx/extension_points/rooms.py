@@ -89,7 +89,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "fx_onnx": {
         "Difference": "fx_onnx.verification.tensor_comparison:Difference",
         "ExportableModule": "fx_onnx.compat.exportable_module:ExportableModule",
-        "InputObserver": "torch.onnx:InputObserver",
+        "InputObserver": "fx_onnx.compat.input_observer:InputObserver",
         "JitScalarType": "fx_onnx.compat.jit_scalar_type:JitScalarType",
         "Lack": "fx_onnx.targets.target:Lack",
         "Layout": "fx_onnx.applications.layouts:Layout",
@@ -98,6 +98,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "Support": "fx_onnx.targets.kernel_support:Support",
         "Target": "fx_onnx.targets.target:Target",
         "Task": "fx_onnx.applications.tasks:Task",
+        "TensorProtoDataType": "torch.onnx:TensorProtoDataType",
         "TrainingMode": "fx_onnx.capture.export_modes:TrainingMode",
         "Verification": "fx_onnx.verification.verification_result:Verification",
         "disable_log": "fx_onnx.compat.log:disable_log",
@@ -108,6 +109,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "is_in_onnx_export": "fx_onnx.capture.export_flag:is_in_onnx_export",
         "is_onnx_log_enabled": "fx_onnx.compat.log:is_onnx_log_enabled",
         "optimize": "fx_onnx.passes.optimize:optimize",
+        "producer_name": "fx_onnx.translation.translate:PRODUCER",
         "register_custom_op_symbolic": "fx_onnx.compat.utils:register_custom_op_symbolic",
         "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx:replacing_torch_onnx",
         "rule": "fx_onnx.passes.rules:rule",
@@ -120,9 +122,12 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     },
     "modules": {
         "errors": "fx_onnx.compat.torch_errors",
+        "operators": "torch.onnx.operators",
         "ops": "torch.onnx.ops",
         "symbolic_helper": "fx_onnx.compat.symbolic_helper",
+        "testing": "fx_onnx.compat.testing",
         "utils": "fx_onnx.compat.utils",
+        **{f"symbolic_opset{opset}": "fx_onnx.compat.symbolic_opsets" for opset in range(7, 21)},
     },
     "moved modules": {
         "pretrained": "fx_onnx.applications",
