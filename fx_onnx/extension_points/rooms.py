@@ -53,6 +53,7 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         f"{_CACHES}:StaticSlidingWindowLayer.get_mask_sizes",
         f"{_MASKS}:_ignore_causal_mask_sdpa",
         f"{_MASKS}:_ignore_bidirectional_mask_sdpa",
+        "transformers.utils.deprecation:is_torchdynamo_compiling",
         f"{_MASKS}:prepare_padding_mask",
         f"{_MASKS}:create_recurrent_attention_mask",
         f"{_MODELS}.openai_privacy_filter.modeling_openai_privacy_filter:OpenAIPrivacyFilterExperts.forward",
