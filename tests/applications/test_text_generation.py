@@ -326,7 +326,7 @@ def test_the_old_name_of_a_parameter_causes_no_warning() -> None:
     class Renamed(transformers.LlamaForCausalLM):  # type: ignore[misc]
         @deprecate_kwarg("past_key_values", "99.0.0", new_name="cache")  # type: ignore[untyped-decorator, unused-ignore]
         def forward(
-            self, input_ids: Any = None, attention_mask: Any = None, cache: Any = None, use_cache: bool = True
+            self, input_ids: Any = None, attention_mask: Any = None, cache: Any = None, use_cache: bool = True, **_: Any
         ) -> Any:
             return super().forward(input_ids, attention_mask, past_key_values=cache, use_cache=use_cache)
 
