@@ -38,13 +38,15 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# mypy checks a copy with the layout of an installation, where decompositions/ is fx_onnx/decompositions.
+# mypy checks a copy with the layout of an installation, where decompositions/ is fx_onnx/decompositions, and the calls
+# that PyTorch documents as the code of a user.
 types: $(INSTALLED)
 	rm -rf build/installed
 	mkdir -p build/installed
 	cp -Rp fx_onnx build/installed/fx_onnx
 	cp -Rp decompositions build/installed/fx_onnx/decompositions
-	cd build/installed && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache fx_onnx
+	cp tests/documented_calls.py build/installed/
+	cd build/installed && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache fx_onnx documented_calls.py
 
 pytest: $(INSTALLED)
 	$(BIN)/pytest -n 2

@@ -27,9 +27,14 @@ from fx_onnx.messages.errors import (
 )
 
 if TYPE_CHECKING:
-    from torch.onnx import InputObserver as InputObserver
-    from torch.onnx import ops as ops
+    from torch.onnx import TensorProtoDataType as TensorProtoDataType
 
+    from fx_onnx import errors as errors
+    from fx_onnx import operators as operators
+    from fx_onnx import ops as ops
+    from fx_onnx import symbolic_helper as symbolic_helper
+    from fx_onnx import testing as testing
+    from fx_onnx import utils as utils
     from fx_onnx import verification as verification
     from fx_onnx.applications.export_pretrained import export_pretrained
     from fx_onnx.applications.layouts import Layout
@@ -38,10 +43,8 @@ if TYPE_CHECKING:
     from fx_onnx.capture.export_flag import is_in_onnx_export
     from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
-    from fx_onnx.compat import symbolic_helper as symbolic_helper
-    from fx_onnx.compat import torch_errors
-    from fx_onnx.compat import utils as utils
     from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
+    from fx_onnx.compat.input_observer import InputObserver as InputObserver
     from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
     from fx_onnx.compat.log import disable_log as disable_log
     from fx_onnx.compat.log import enable_log as enable_log
@@ -63,7 +66,8 @@ if TYPE_CHECKING:
     from fx_onnx.verification.verify import verify
 
     __version__: str
-    errors = torch_errors
+    producer_name: str
+    producer_version: str
 
 __all__ = [
     "ArgumentError",
@@ -141,7 +145,7 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
-    if name == "__version__":
+    if name in ("__version__", "producer_version"):
         value: Any = import_module("fx_onnx.torch_internals.version").version()
     elif name in _NAMES or name in _MODULES:
         value = find(__name__ if name in _NAMES else "modules", name)

@@ -52,7 +52,7 @@ from fx_onnx.passes.cleanup.stored_weights import (
     transpose_shared_weights,
 )
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.optimize import keep_weights, passes_without
+from fx_onnx.passes.optimize import keep_weights, name_folded_weights, passes_without
 from fx_onnx.passes.rewriter import apply
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
@@ -212,7 +212,7 @@ def _optimize(job: OnnxJob) -> OnnxJob:
         without |= {each.name for each in folding}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:
-        job.program.model = apply(job.program.model, passes, changes)
+        job.program.model = name_folded_weights(apply(job.program.model, passes, changes))
     return job
 
 

@@ -51,6 +51,7 @@ MAY_IMPORT = {
     "verification": set(),
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
+TOP_LEVEL |= {f"{name}.pyi" for name in ("errors", "operators", "ops", "symbolic_helper", "testing", "utils")}
 
 # The __init__ of these packages has code: it imports the files, or has the names of torch.onnx.verification.
 REGISTRIES = {"fx_onnx/translations/__init__.py", "decompositions/__init__.py", "fx_onnx/verification/__init__.py"}

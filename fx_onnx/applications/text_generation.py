@@ -7,6 +7,8 @@ import copy
 import functools
 import inspect
 import itertools
+import warnings
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -235,19 +237,26 @@ def _prefill(model: Any, name: str, full_cache: bool, max_length: int | None, id
     """
     cache = None if name == "state" else _empty_cache(model, full_cache, max_length)
     try:
-        result = model(input_ids=ids, use_cache=True, **{name: cache})
+        result = _run(model, ids, {name: cache})
     except ValueError:
         if max_length is not None or full_cache:
             raise
-        result = model(input_ids=ids, use_cache=True)
+        result = _run(model, ids, {})
         cache = None
     return result, _returned(result, name) if cache is None else cache
 
 
 def _returned(result: Any, name: str) -> Any:
     """Returns the cache in the results of a model; None if there is none."""
-    cache = getattr(result, name, None)
-    return getattr(result, _NEW_CACHE, None) if cache is None else cache
+    cache = getattr(result, _NEW_CACHE, None)  # first: transformers 5.24 logs a read of the old name
+    return getattr(result, name, None) if cache is None else cache
+
+
+def _run(model: Any, ids: torch.Tensor, past: Mapping[str, Any]) -> Any:
+    """Returns the results of a model, without the warning that transformers gives for the old name of the parameter."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`(past_key_values|cache_params)` is deprecated", FutureWarning)
+        return model(input_ids=ids, use_cache=True, **past)
 
 
 def _old_name(model: Any, ids: torch.Tensor) -> str:
@@ -256,7 +265,7 @@ def _old_name(model: Any, ids: torch.Tensor) -> str:
         # The forward is the user's code, which may raise anything.
         with contextlib.suppress(Exception), in_mode(model, TrainingMode.EVAL), torch.no_grad():
             cache = _empty_cache(model, False, None)
-            if _returned(model(input_ids=ids, use_cache=True, **{name: cache}), name) is cache:
+            if _returned(_run(model, ids, {name: cache}), name) is cache:
                 return name
     return "past_key_values"
 

@@ -114,20 +114,26 @@ class Leaf:
 
     Attributes:
         path: The indices, keys and attribute names that lead to it.
-        in_cache: Whether it is a part of a cache.
+        in_cache: Whether it is a part of a cache that this file describes, so that its path has names.
+        in_any_cache: Whether it is a part of a cache, whoever registered the class.
     """
 
     path: tuple[Any, ...] = ()
     in_cache: bool = False
+    in_any_cache: bool = False
 
 
 def leaves(spec: pytree.TreeSpec) -> list[Leaf]:
     """Returns the leaves of a structure."""
-    is_cache = _is_own(spec.context)
+    is_own = _is_own(spec.context)
+    is_cache = is_own or getattr(spec.type, "__name__", "").endswith("Cache")
     if spec.is_leaf():
-        return [Leaf((), is_cache)]
-    children = zip(_keys(spec), spec.children(), strict=True)
-    return [Leaf((key, *leaf.path), is_cache or leaf.in_cache) for key, child in children for leaf in leaves(child)]
+        return [Leaf((), is_own, is_cache)]
+    return [
+        Leaf((key, *leaf.path), is_own or leaf.in_cache, is_cache or leaf.in_any_cache)
+        for key, child in zip(_keys(spec), spec.children(), strict=True)
+        for leaf in leaves(child)
+    ]
 
 
 def has_named_children(spec: pytree.TreeSpec) -> bool:

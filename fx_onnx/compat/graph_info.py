@@ -258,7 +258,7 @@ def find_mismatch(
     model: torch.nn.Module | torch.export.ExportedProgram,
     input_args: torch.Tensor | tuple[Any, ...],
     do_constant_folding: bool = True,
-    training: TrainingMode = TrainingMode.EVAL,
+    training: TrainingMode | torch.onnx.TrainingMode = TrainingMode.EVAL,
     opset_version: int | None = None,
     keep_initializers_as_inputs: bool = True,
     verbose: bool = False,

@@ -108,7 +108,7 @@ def verify(
     dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    training: TrainingMode = TrainingMode.EVAL,
+    training: TrainingMode | torch.onnx.TrainingMode = TrainingMode.EVAL,
     opset_version: int | None = None,
     keep_initializers_as_inputs: bool = True,
     verbose: bool = False,
@@ -308,9 +308,25 @@ def verify_onnx_program(
     Raises:
         ArgumentError: the program has no ExportedProgram or no example arguments, or the arguments do not fit.
     """
-    if not isinstance(onnx_program, ONNXProgram):
-        raise ArgumentError(f"verify_onnx_program() needs an ONNXProgram, not {shown(onnx_program)}.")
-    exported = onnx_program.exported_program
+    exported, positional, named = example_call("verify_onnx_program", onnx_program, args, kwargs)
+    if not compare_intermediates:
+        pairs: Iterable[Pair] = Sides(onnx_program).sample(positional, named).pairs
+    else:
+        pairs = _value_pairs(onnx_program, exported, positional, named)
+    return [VerificationInfo.from_tensors(*pair) for pair in pairs]
+
+
+def example_call(
+    caller: str, program: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None
+) -> tuple[ExportedProgram, Sequence[Any], Mapping[str, Any]]:
+    """Returns the ExportedProgram of a program and the arguments to compare on: without any, those of the export.
+
+    Raises:
+        ArgumentError: the program has no ExportedProgram or no example arguments, or the arguments do not fit.
+    """
+    if not isinstance(program, ONNXProgram):
+        raise ArgumentError(f"{caller}() needs an ONNXProgram, not {shown(program)}.")
+    exported = program.exported_program
     if exported is None:
         raise ArgumentError("The program has no exported_program to compare with.", id=MessageId.NOTHING_TO_COMPARE)
     if args is None and kwargs is None:
@@ -319,12 +335,7 @@ def verify_onnx_program(
                 "The exported program has no example arguments; give args or kwargs.", id=MessageId.NOTHING_TO_COMPARE
             )
         args, kwargs = exported.example_inputs
-    positional, named = call_arguments(args or (), kwargs)
-    if not compare_intermediates:
-        pairs: Iterable[Pair] = Sides(onnx_program).sample(positional, named).pairs
-    else:
-        pairs = _value_pairs(onnx_program, exported, positional, named)
-    return [VerificationInfo.from_tensors(*pair) for pair in pairs]
+    return exported, *call_arguments(args or (), kwargs)
 
 
 def _value_pairs(

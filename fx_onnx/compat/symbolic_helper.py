@@ -61,10 +61,15 @@ __all__ = [
     "_unsqueeze_helper",
     "args_have_same_dtype",
     "cast_pytorch_to_onnx",
+    "check_training_mode",
+    "dequantize_helper",
     "is_complex_value",
     "parse_args",
     "pytorch_name_to_type",
+    "quantize_helper",
     "quantized_args",
+    "requantize_bias_helper",
+    "scalar_name_to_pytorch",
     "scalar_type_to_onnx",
     "scalar_type_to_pytorch_type",
 ]
@@ -79,6 +84,8 @@ cast_pytorch_to_onnx = {kind.scalar_name(): kind.onnx_type() for kind in JitScal
 """The ONNX element type of each of TorchScript's names of dtypes, such as ``Long``."""
 pytorch_name_to_type = {kind.scalar_name(): kind for kind in JitScalarType}
 """The scalar type of each of TorchScript's names of dtypes."""
+scalar_name_to_pytorch = {kind.torch_name(): kind.scalar_name() for kind in JitScalarType}
+"""TorchScript's name of each dtype by the name that C++ has, such as ``int64_t``."""
 
 
 # ---------------------------------------------------------------- decorators
@@ -434,3 +441,39 @@ def _sort_helper(g: GraphContext, input: Any, dim: int, descending: bool = True,
     if out is not None:
         _unimplemented("Sort", "the argument out")
     return _topk_helper(g, input, _size_helper(g, input, dim), dim, largest=descending, sorted=True)
+
+
+# ---------------------------------------------------------------- training and quantization
+
+
+def check_training_mode(op_train_mode: int, op_name: str) -> None:
+    """Does nothing: the capture has the mode of each module, so the mode of the export cannot contradict it."""
+
+
+def quantize_helper(g: GraphContext, tensor: Any, scale: Any, zero_point: Any, axis: Any = None) -> tuple[Any, ...]:
+    """Returns a quantized tensor as (values, scale, zero point), with the axis if each of its indices has its own."""
+    scale = _maybe_cast_to_type(g, scale, JitScalarType.FLOAT)
+    if _try_get_scalar_type(zero_point) not in (JitScalarType.UINT8, JitScalarType.INT8):
+        zero_point = g.op("Cast", zero_point, to_i=JitScalarType.UINT8.onnx_type())
+    values = g.op("QuantizeLinear", tensor, scale, zero_point, axis_i=_get_const(axis, "i", "axis"))
+    return (values, scale, zero_point, *(() if axis is None else (axis,)))
+
+
+def dequantize_helper(g: GraphContext, qtensor: Any, qdtype: int | None = None) -> tuple[Any, Any, Any, Any]:
+    """Returns (real values, scale, zero point, axis or None) of a quantized tensor, which ``quantize_helper`` made."""
+    values, scale, zero_point, axis = (*qtensor, None)[:4]
+    kind = JitScalarType.from_value(values) if qdtype is None else JitScalarType.from_onnx_type(qdtype)
+    values, zero_point = (_maybe_cast_to_type(g, part, kind) for part in (values, zero_point))
+    scale = _maybe_cast_to_type(g, scale, JitScalarType.FLOAT)
+    real = g.op("DequantizeLinear", values, scale, zero_point, axis_i=_get_const(axis, "i", "axis"))
+    return real, scale, zero_point, axis
+
+
+def requantize_bias_helper(
+    g: GraphContext, bias: Any, input_scale: Any, weight_scale: Any, axis: Any = None
+) -> tuple[Any, ...]:
+    """Returns a bias as int32 at the product of two scales: (values, scale, zero point), and the axis if any."""
+    scale = g.op("Mul", weight_scale, input_scale)
+    zero_point = g.op("ConstantOfShape", g.op("Shape", scale), value_t=torch.zeros(1, dtype=torch.int32))
+    values = g.op("Cast", g.op("Div", bias, scale), to_i=JitScalarType.INT.onnx_type())
+    return (values, scale, zero_point, *(() if axis is None else (axis,)))

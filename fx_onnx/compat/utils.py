@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 import torch.fx
+import torch.onnx.utils
 
 from fx_onnx import pipeline
 from fx_onnx.capture.eager_model import in_mode
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.export_modes import TrainingMode, check_mode
 from fx_onnx.capture.request import parse_request
+from fx_onnx.compat import log as exporter_log
 from fx_onnx.export import export
 from fx_onnx.files.serialization import graph_text
 from fx_onnx.messages.errors import ArgumentError, UnsupportedOperatorError
@@ -24,14 +26,27 @@ from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.translation import symbolic_registry
 
 __all__ = [
+    "disable_apex_o2_state_dict_hook",
     "export",
     "export_to_pretty_string",
+    "exporter_context",
     "is_in_onnx_export",
+    "model_signature",
     "register_custom_op_symbolic",
     "select_model_mode_for_export",
+    "setup_onnx_logging",
     "unconvertible_ops",
+    "unpack_quantized_tensor",
     "unregister_custom_op_symbolic",
+    "warn_on_static_input_change",
 ]
+
+# These read their arguments alone, so torch's functions are right for fx_onnx too.
+_of_torch: Any = torch.onnx.utils
+disable_apex_o2_state_dict_hook: Callable[..., Any] = _of_torch.disable_apex_o2_state_dict_hook
+model_signature: Callable[..., Any] = _of_torch.model_signature
+unpack_quantized_tensor: Callable[..., Any] = _of_torch.unpack_quantized_tensor
+warn_on_static_input_change: Callable[..., Any] = _of_torch.warn_on_static_input_change
 
 
 # ---------------------------------------------------------------- registrations
@@ -70,7 +85,9 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 
 @contextmanager
-def select_model_mode_for_export(model: torch.nn.Module, mode: TrainingMode) -> Iterator[None]:
+def select_model_mode_for_export(
+    model: torch.nn.Module, mode: TrainingMode | torch.onnx.TrainingMode
+) -> Iterator[None]:
     """Sets a module to a mode until the context ends, and then restores the mode of each submodule.
 
     Args:
@@ -87,12 +104,51 @@ def select_model_mode_for_export(model: torch.nn.Module, mode: TrainingMode) -> 
         yield
 
 
+@contextmanager
+def setup_onnx_logging(verbose: bool) -> Iterator[None]:
+    """Prints the log of the exporter until the context ends, if ``verbose`` is true."""
+    if not verbose or exporter_log.is_onnx_log_enabled():
+        yield
+        return
+    exporter_log.enable_log()
+    try:
+        yield
+    finally:
+        exporter_log.disable_log()
+
+
+@contextmanager
+def exporter_context(
+    model: torch.nn.Module, mode: TrainingMode | torch.onnx.TrainingMode, verbose: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Sets the mode of a module, leaves out Apex' hook of its state_dict, and may print the log, until it ends.
+
+    Args:
+        model: the module.
+        mode: as for ``select_model_mode_for_export``.
+        verbose: as for ``setup_onnx_logging``.
+
+    Yields:
+        what the three contexts yield.
+
+    Raises:
+        ArgumentError: ``mode`` is not a TrainingMode.
+    """
+    with ExitStack() as stack:
+        parts = (
+            select_model_mode_for_export(model, mode),
+            disable_apex_o2_state_dict_hook(model),
+            setup_onnx_logging(verbose),
+        )
+        yield tuple(stack.enter_context(part) for part in parts)
+
+
 def export_to_pretty_string(
     model: torch.nn.Module | torch.export.ExportedProgram,
     args: tuple[Any, ...] | torch.Tensor,
     export_params: bool = True,
     verbose: bool = False,
-    training: TrainingMode = TrainingMode.EVAL,
+    training: TrainingMode | torch.onnx.TrainingMode = TrainingMode.EVAL,
     input_names: Any = None,
     output_names: Any = None,
     operator_export_type: Any = None,
@@ -151,7 +207,7 @@ def export_to_pretty_string(
 def unconvertible_ops(
     model: torch.nn.Module | torch.export.ExportedProgram,
     args: tuple[Any, ...] | torch.Tensor,
-    training: TrainingMode = TrainingMode.EVAL,
+    training: TrainingMode | torch.onnx.TrainingMode = TrainingMode.EVAL,
     opset_version: int | None = None,
 ) -> tuple[torch.fx.Graph, list[str]]:
     """Returns the captured graph and the operators that have neither a translation nor a decomposition.

@@ -170,6 +170,7 @@ _FUNCTIONS: dict[str, str | Callable[..., Any]] = {
     "torch.onnx:export_to_pretty_string": "fx_onnx:export_to_pretty_string",
     "torch.onnx:register_custom_op_symbolic": "fx_onnx:register_custom_op_symbolic",
     "torch.onnx:unregister_custom_op_symbolic": "fx_onnx:unregister_custom_op_symbolic",
+    "torch.onnx.testing:assert_onnx_program": "fx_onnx.testing:assert_onnx_program",
     "torch.onnx.utils:export": _script_export,
 }
 """module:function → what is called instead; text is imported by the first call."""

@@ -279,6 +279,12 @@ PATCHES = (
         "The original makes a mask of the new keys only in a trace, where eager PyTorch has none.",
         versions="transformers>=5",
     ),
+    Patch(
+        "transformers.utils.deprecation:is_torchdynamo_compiling",
+        lambda: True,
+        "The original lets a warning tell the user the new name of an argument, whose old one names the inputs.",
+        versions="transformers>=5",
+    ),
     Patch(f"{_MASKS}:prepare_padding_mask", _prepare_padding_mask, _SIZES, versions="transformers>=5"),
     Patch(
         f"{_MASKS}:create_recurrent_attention_mask",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any, cast
 
 from fx_onnx.messages.message_ids import Finding, MessageId, place_in, with_id
 
@@ -26,7 +27,7 @@ class OnnxExporterError(_OnnxError):
         findings: what the export found before it failed.
     """
 
-    id = MessageId.EXPORT
+    id: MessageId = MessageId.EXPORT
     findings: tuple[Finding, ...] = ()
 
     def __init__(self, message: str = "", *, id: MessageId | None = None) -> None:
@@ -34,7 +35,7 @@ class OnnxExporterError(_OnnxError):
         if OnnxExporterError.__bases__ == (_OnnxError,) and "torch.onnx" in sys.modules:
             base = getattr(sys.modules["torch.onnx"], "OnnxExporterError", _OnnxError)
             if base is not OnnxExporterError:  # as while torch.onnx goes through fx_onnx
-                OnnxExporterError.__bases__ = (base,)
+                cast(Any, OnnxExporterError).__bases__ = (base,)
         if id is not None:
             self.id = id
 
@@ -55,19 +56,19 @@ class OnnxExporterError(_OnnxError):
 class ArgumentError(OnnxExporterError, ValueError):
     """An argument of a public function is not valid."""
 
-    id = MessageId.ARGUMENT
+    id: MessageId = MessageId.ARGUMENT
 
 
 class UnknownArgumentError(ArgumentError, TypeError):
     """A function was called with an argument that it does not have, for which Python raises a TypeError."""
 
-    id = MessageId.UNKNOWN_ARGUMENT
+    id: MessageId = MessageId.UNKNOWN_ARGUMENT
 
 
 class CaptureError(OnnxExporterError):
     """torch.export could not capture the model. ``__context__`` is the error of torch."""
 
-    id = MessageId.CAPTURE
+    id: MessageId = MessageId.CAPTURE
 
 
 class UnsupportedOperatorError(OnnxExporterError):
@@ -77,7 +78,7 @@ class UnsupportedOperatorError(OnnxExporterError):
         operators: the operators, as torch prints them.
     """
 
-    id = MessageId.UNSUPPORTED_OPERATOR
+    id: MessageId = MessageId.UNSUPPORTED_OPERATOR
 
     operators: tuple[str, ...] = ()
 
@@ -85,37 +86,37 @@ class UnsupportedOperatorError(OnnxExporterError):
 class MutationError(OnnxExporterError):
     """An in-place write has no functional form, for example a write to a view that cannot be inverted."""
 
-    id = MessageId.WRITE_IN_PLACE
+    id: MessageId = MessageId.WRITE_IN_PLACE
 
 
 class TranslationError(OnnxExporterError):
     """One FX node could not be translated. The message names the node, its arguments and its source line."""
 
-    id = MessageId.TRANSLATION
+    id: MessageId = MessageId.TRANSLATION
 
 
 class CheckerError(OnnxExporterError):
     """The ONNX checker or ONNX shape inference rejects the model."""
 
-    id = MessageId.INVALID_MODEL
+    id: MessageId = MessageId.INVALID_MODEL
 
 
 class VerificationError(OnnxExporterError):
     """The results of the ONNX program and of the PyTorch module differ."""
 
-    id = MessageId.RESULTS_DIFFER
+    id: MessageId = MessageId.RESULTS_DIFFER
 
 
 class MissingPackageError(OnnxExporterError, ImportError):
     """A package that fx_onnx needs is not installed, or cannot be imported."""
 
-    id = MessageId.MISSING_PACKAGE
+    id: MessageId = MessageId.MISSING_PACKAGE
 
 
 class PluginError(OnnxExporterError):
     """A plug-in of an installed package cannot be used."""
 
-    id = MessageId.PLUGIN
+    id: MessageId = MessageId.PLUGIN
 
 
 class OnnxExporterWarning(UserWarning):

@@ -10,7 +10,7 @@ from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata
-from fx_onnx.onnx_model.weights import is_of_state_dict
+from fx_onnx.onnx_model.weights import LazyWeight, is_of_state_dict
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.identities import (
     eliminate_constant_choices,
@@ -56,8 +56,9 @@ from fx_onnx.passes.fusion.norms_and_activations import (
 from fx_onnx.passes.fusion.rotary_fusion import fuse_partial_rotary, fuse_rotary_embedding, fuse_split_rotary
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.room_passes import QuantizedWeightPass
+from fx_onnx.passes.traversal import all_initializers
 
-__all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
+__all__ = ["PASSES", "keep_weights", "name_folded_weights", "optimize", "passes_without"]
 
 PASSES: tuple[Pass, ...] = (
     EvaluateConstants(),
@@ -125,7 +126,24 @@ def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
             f"optimize() needs an onnx_ir.Model, such as ONNXProgram.model or onnx_ir.from_proto(...), not "
             f"{shown(model)}."
         )
-    return apply(model, passes_without(without))
+    return name_folded_weights(apply(model, passes_without(without)))
+
+
+def name_folded_weights(model: ir.Model) -> ir.Model:
+    """Gives each folded weight the name of the weight that it replaces, if no value has that name any more."""
+    folded = {
+        value: str(value.name).removesuffix("_folded")
+        for value in all_initializers(model.graph)
+        if isinstance(value.const_value, LazyWeight)
+    }
+    if folded:
+        taken = {value.name for node in model.graph.all_nodes() for value in (*node.inputs, *node.outputs) if value}
+        taken.update(value.name for value in (*model.graph.inputs, *all_initializers(model.graph)))
+        for value, name in folded.items():
+            if name not in taken:
+                value.name = name
+                taken.add(name)
+    return model
 
 
 def passes_without(names: Collection[str], parameter: str = "without") -> list[Pass]:

@@ -81,10 +81,10 @@ class ONNXProgram:
         self.exported_program = exported_program
         self.timings: dict[str, float] = {}
         self.findings: list[Finding] = []
-        self.dims = DimTable()
+        self.dims: DimTable = DimTable()
         self.state: dict[str, torch.Tensor] | None = None
         self.file: Path | None = None
-        self.export_facts = Facts()
+        self.export_facts: Facts = Facts()
         self._loaded: LoadedModel | None = None
         self._origins: TranslationOrigins | None = None  # which functions translated the nodes, for verify()
 

@@ -72,7 +72,7 @@ class DimTable(Sequence[DimSummary]):
     def __init__(self, dims: Sequence[DimSummary] = (), conditions: Sequence[SizeCondition] = ()) -> None:
         """Takes the dims, and the conditions on their sizes."""
         self._dims = tuple(dims)
-        self.conditions = tuple(conditions)
+        self.conditions: tuple[SizeCondition, ...] = tuple(conditions)
 
     def __getitem__(self, index: int) -> DimSummary:  # type: ignore[override]
         return self._dims[index]

@@ -19,6 +19,7 @@ import torch
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
 
 if TYPE_CHECKING:
+    from torch import _reshape_from_tensor as reshape_from_tensor
     from torch._dispatch.python import enable_python_dispatcher
     from torch._higher_order_ops import associative_scan, scan
     from torch._library.custom_ops import CustomOpDef
@@ -81,6 +82,7 @@ __all__ = [
     "remember_item",
     "replace_node",
     "replaced_kernels",
+    "reshape_from_tensor",
     "scan",
     "size_oblivious",
     "skip_undecided",
@@ -153,6 +155,7 @@ NAMES: dict[str, PrivateName] = {
     ),
     "Mod": PrivateName("torch.utils._sympy.functions.Mod", "torch writes divisibility conditions with it"),
     "pytree": PrivateName("torch.utils._pytree", "torch.export's call_spec is of this pytree"),
+    "reshape_from_tensor": PrivateName("torch._reshape_from_tensor", "torch.onnx.operators has it by another name"),
     "scan": PrivateName("torch._higher_order_ops.scan", "torch itself exports cond and while_loop only"),
     "associative_scan": PrivateName(
         "torch._higher_order_ops.associative_scan", "torch itself exports cond and while_loop only"

@@ -1,6 +1,6 @@
 """Names of inputs, outputs and dims of outputs: the user's names, or names from the structure of the arguments."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -100,18 +100,28 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
 
 def names_in_caches(program: ExportedProgram) -> dict[str, str]:
     """Returns FX name → dotted name of each input that is part of a cache."""
-    spec = program.call_spec.in_spec
     names: dict[str, str] = {}
-    if spec is None:
-        return names
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
-    user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
-    for argument, leaf in zip(user, pytrees.leaves(spec), strict=True):
-        if leaf.in_cache and not isinstance(argument, ConstantArgument):
+    for argument, leaf in _user_inputs(program):
+        if leaf.in_cache:
             _, first, *rest = leaf.path
             known = isinstance(first, int) and first < len(parameters)
-            names[argument.name] = _dotted([parameters[first] if known else first, *rest])
+            names[argument] = _dotted([parameters[first] if known else first, *rest])
     return names
+
+
+def inputs_in_caches(program: ExportedProgram) -> set[str]:
+    """Returns the FX names of the inputs that are parts of caches, also where another library registered the class."""
+    return {name for name, leaf in _user_inputs(program) if leaf.in_any_cache}
+
+
+def _user_inputs(program: ExportedProgram) -> Iterator[tuple[str, pytrees.Leaf]]:
+    """Yields the FX name of each input of the user that is no constant, and where it is among the arguments."""
+    spec = program.call_spec.in_spec
+    user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
+    for argument, leaf in () if spec is None else zip(user, pytrees.leaves(spec), strict=True):
+        if not isinstance(argument, ConstantArgument):
+            yield argument.name, leaf
 
 
 def _output_names(program: ExportedProgram) -> list[str | None]:

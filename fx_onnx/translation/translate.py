@@ -35,7 +35,7 @@ from fx_onnx.sizes.size_text import shape_text
 from fx_onnx.torch_internals.version import version
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.inferred_types import inferred_types, nodes_after
-from fx_onnx.translation.io_names import names_in_caches
+from fx_onnx.translation.io_names import inputs_in_caches
 from fx_onnx.translation.known_sizes import known_sizes
 from fx_onnx.translation.node_emitter import SizeAttributeError
 from fx_onnx.translation.size_values import SymbolTable
@@ -398,7 +398,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
     The new value of a cache that the model writes and returns, such as a StaticCache, is one output.
     """
     op, seen, returned = walker.op, set(), set()
-    in_caches = names_in_caches(walker.program.exported_program)
+    in_caches = inputs_in_caches(walker.program.exported_program)
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):

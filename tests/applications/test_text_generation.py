@@ -316,3 +316,22 @@ def test_a_cache_that_the_model_creates(family: str, options: dict[str, Any], na
         found.append(logits)
     with torch.no_grad():
         assert_close(torch.cat(found, 1), model(input_ids=ids).logits, 1e-4)
+
+
+@pytest.mark.filterwarnings("error::FutureWarning")
+def test_the_old_name_of_a_parameter_causes_no_warning() -> None:
+    """As in transformers 5.24: the inputs keep the old name, so the model gets its cache by it."""
+    from transformers.utils.deprecation import deprecate_kwarg
+
+    class Renamed(transformers.LlamaForCausalLM):  # type: ignore[misc]
+        @deprecate_kwarg("past_key_values", "99.0.0", new_name="cache")  # type: ignore[untyped-decorator, unused-ignore]
+        def forward(
+            self, input_ids: Any = None, attention_mask: Any = None, cache: Any = None, use_cache: bool = True, **_: Any
+        ) -> Any:
+            return super().forward(input_ids, attention_mask, past_key_values=cache, use_cache=use_cache)
+
+    model = Renamed(decoder("llama").config).eval()
+    program = fx_onnx.export(model, **text_generation_arguments(model))
+    assert "past_key_values.0.key" in [value.name for value in program.model.graph.inputs]
+    with pytest.raises(FutureWarning, match="past_key_values"):
+        model(torch.ones(1, 2, dtype=torch.int64), past_key_values=None)

@@ -197,3 +197,51 @@ def test_tables_of_dtypes() -> None:
 def test_refusals(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(fx_onnx.OnnxExporterError, match=message):
         call()
+
+
+# ---------------------------------------------------------------- quantization
+
+
+def quantized_relu(g: Any, self: Any) -> Any:
+    scale, zero_point = g.op("Constant", value_t=torch.tensor(0.25)), g.op("Constant", value_t=torch.tensor(128))
+    quantized = helper.quantize_helper(g, self, scale, zero_point)
+    assert len(quantized) == 3
+    real, *_, axis = helper.dequantize_helper(g, quantized)
+    assert axis is None
+    helper.check_training_mode(0, "relu")
+    return g.op("Relu", real)
+
+
+def quantized_by_channel(g: Any, self: Any) -> Any:
+    scales = g.op("Constant", value_t=torch.tensor([0.5, 0.25, 1.0]))
+    zero_points = g.op("Constant", value_t=torch.zeros(3, dtype=torch.int8))
+    quantized = helper.quantize_helper(g, self, scales, zero_points, axis=1)
+    return g.op("Relu", helper.dequantize_helper(g, quantized, fx_onnx.TensorProtoDataType.INT8)[0])
+
+
+def quantized_bias(g: Any, self: Any) -> Any:
+    one = g.op("Constant", value_t=torch.tensor(0.5))
+    values, scale, zero_point = helper.requantize_bias_helper(g, self, one, one)
+    return helper.dequantize_helper(g, (values, scale, zero_point))[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (quantized_relu, lambda x: torch.fake_quantize_per_tensor_affine(x, 0.25, 128, 0, 255).relu()),
+        (
+            quantized_by_channel,
+            lambda x: torch.fake_quantize_per_channel_affine(
+                x, torch.tensor([0.5, 0.25, 1.0]), torch.zeros(3, dtype=torch.int32), 1, -128, 127
+            ).relu(),
+        ),
+        (quantized_bias, lambda x: (x / 0.25).trunc() * 0.25),
+    ],
+)
+def test_quantized_values(function: Any, expected: Callable[[Tensor], Tensor]) -> None:
+    program = fx_onnx.export(nn.ReLU(), (X,), custom_translation_table={aten.relu.default: function}, optimize=False)
+    torch.testing.assert_close(program(X)[0], expected(X))
+
+
+def test_the_names_of_c_plus_plus() -> None:
+    assert torch.onnx.symbolic_helper.scalar_name_to_pytorch.items() <= helper.scalar_name_to_pytorch.items()

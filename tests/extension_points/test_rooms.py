@@ -23,7 +23,8 @@ from tests.extension_points.ordinary_models import MODELS
 
 model, args = MODELS[sys.argv[1]]()
 fx_onnx.export(model, args)
-loaded = [name for name in sys.modules if name.startswith("fx_onnx.")]
+files = [name for name, module in sys.modules.items() if getattr(module, "__file__", None)]  # others are stand-ins
+loaded = [name for name in files if name.startswith("fx_onnx.")]
 print(len(loaded), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
 """
 
@@ -40,7 +41,7 @@ def test_an_ordinary_export_loads_no_room(model: str, rooms: set[str]) -> None:
     assert done.returncode == 0, done.stderr
     count, *found = done.stdout.split()
     assert set(found) == rooms
-    assert int(count) <= 270
+    assert int(count) <= 264
 
 
 def test_a_row_is_imported_when_it_is_found() -> None:

@@ -10,7 +10,13 @@ import torch
 
 pytest.importorskip("transformers.exporters", reason="transformers 5.20 or newer is not installed")
 
-from transformers.exporters import AutoHfExporter, ExportedModel, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
+from transformers.exporters import (
+    AutoHfExporter,
+    ExportedModel,
+    OnnxConfig,
+    OnnxRuntimeDynamicConfig,
+    OnnxRuntimeQuantizer,
+)
 
 import fx_onnx
 from fx_onnx.integrations.transformers_backend import FORMAT, FxOnnxConfig
@@ -92,3 +98,21 @@ def test_encoders_and_images(name: str) -> None:
     for key in ("logits", "last_hidden_state", "logits_per_image"):
         if getattr(wanted, key, None) is not None:
             torch.testing.assert_close(got[key], wanted[key], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["StaticCache", "DynamicCache"])
+def test_a_cache_that_the_model_writes_and_returns_has_one_output(kind: str) -> None:
+    """transformers registers the class of the cache, and captures; the new values are those that torch.onnx returns."""
+    import transformers
+
+    model, inputs = _llama()
+    cache: Any = getattr(transformers, kind)(config=model.config, **({"max_cache_len": 16} if kind[0] == "S" else {}))
+    with torch.no_grad():
+        expected = model(**inputs, past_key_values=cache)
+    given = {"input_ids": inputs["input_ids"][:, :1], "past_key_values": cache, "use_cache": True}
+    exporter = AutoHfExporter.from_config({"export_format": "onnx"})
+    with fx_onnx.replacing_torch_onnx():
+        program: Any = exporter.export(model, given, config=OnnxConfig()).program
+    names = [value.name for value in program.graph.outputs]
+    assert len(expected.past_key_values.layers) == 1
+    assert len(names) == (4 if kind == "StaticCache" else 3), names

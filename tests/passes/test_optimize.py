@@ -2,13 +2,16 @@
 
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 import pytest
 import torch
+from torch import nn
 
+import fx_onnx
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.weights import Weight, as_torch
@@ -202,3 +205,29 @@ def test_time_is_linear() -> None:
         return best
 
     assert seconds(4000) < 24 * seconds(500)
+
+
+class TwoConvolutions(nn.Module):
+    def __init__(self, is_shared: bool) -> None:
+        super().__init__()
+        self.conv, self.norm, self.is_shared = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), is_shared
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.norm(self.conv(x))
+        return (y, self.conv.weight * x.sum()) if self.is_shared else y
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_folded_weight_has_the_name_of_its_weight(is_shared: bool, tmp_path: Path) -> None:
+    """Unless the model has the unfolded one too. New weights are still folded with the statistics."""
+    model, x = TwoConvolutions(is_shared).eval(), torch.randn(2, 3, 8, 8)
+    program = fx_onnx.export(model, (x,))
+    names = set(program.model.graph.initializers)
+    assert "conv.weight" in names
+    assert is_shared or names == {"conv.weight", "conv.bias"}
+    program.save(tmp_path / "model.onnx")
+    assert names == set(ir.load(tmp_path / "model.onnx").graph.initializers)
+    new = TwoConvolutions(is_shared).eval()
+    new.norm.running_var.fill_(3.0)  # type: ignore[union-attr]
+    program.apply_weights(new.state_dict())
+    assert_close(program(x), new(x) if is_shared else (new(x),))

@@ -39,6 +39,7 @@ from fx_onnx.torch_internals.torch_private import (
     python_kernels,
     pytree,
     replaced_kernels,
+    reshape_from_tensor,
     storage_id,
 )
 
@@ -417,6 +418,7 @@ _ATTENTION = "scaled_dot_product_attention"
 _REPLACED: Mapping[Any, Callable[..., Any]] = {
     **WITHOUT_VALUES,
     torch.Tensor.random_: _random_,
+    reshape_from_tensor: lambda tensor, shape: tensor.reshape(shape.tolist()),  # torch reads the shape's memory
     **{each: partial(_squeeze, each) for each in (torch.squeeze, torch.Tensor.squeeze)},
 }
 _PARTS = (int, slice, torch.SymInt, torch.Tensor, type(None), type(...))

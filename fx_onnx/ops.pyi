@@ -1,0 +1,1 @@
+from torch.onnx.ops import *

@@ -1,0 +1,1 @@
+from fx_onnx.compat.symbolic_helper import *
