@@ -83,6 +83,18 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "ef05bf3b858e3098",
         "2.15": "ef05bf3b858e3098",
     },
+    "torch._subclasses.fake_tensor:FakeTensorMode._get_output_info_for_cache_entry": {
+        "2.13": "110e8d0c87ca6b5b",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode._get_output_tensor_from_cache_entry": {
+        "2.13": "548bbfc0ecc471e9",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode._make_cache_entry": {
+        "2.13": "acbd9c87030fe241",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode._output_from_cache_entry": {
+        "2.13": "f7abdd8b80c8dd89",
+    },
     "torch._subclasses.meta_utils:is_sparse_any": {
         "2.13": "2c1003b0a4714646",
         "2.14": "2c1003b0a4714646",
@@ -148,6 +160,12 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "55d6f995cab515e4",
         "2.15": "55d6f995cab515e4",
     },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._evaluate_expr": {
+        "2.13": "189bc166958789be",
+    },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv.suppress_guards": {
+        "2.13": "77f2c37e2daa2005",
+    },
     "torch.fx.experimental.symbolic_shapes:_free_unbacked_symbols_with_path": {
         "2.13": "70d4e2dcedc21c64",
         "2.14": "867fdff627d9c3fd",
@@ -157,6 +175,9 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "ea3db9a3fe25ad8e",
         "2.14": "ea3db9a3fe25ad8e",
         "2.15": "ea3db9a3fe25ad8e",
+    },
+    "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols": {
+        "2.13": "8389bc35da1f2177",
     },
     "torch.fx.experimental.symbolic_shapes:uninteresting_files": {
         "2.13": "cf64194343f25e16",

@@ -130,10 +130,10 @@ def _make_unbacked_bindings(original: Callable[..., Any]) -> Sequence[Callable[.
     def unbacked_bindings(gm: Any) -> None:
         shape_env = shape_env_of(gm)
         if shape_env is None or any(symbols.symbol_is_type(symbol, of_data) for symbol in shape_env.var_to_range):
-            return original(gm)
+            original(gm)
+            return
         for node in gm.graph.nodes:
             node.meta.pop("unbacked_bindings", None)
-        return None
 
     return (unbacked_bindings,)
 

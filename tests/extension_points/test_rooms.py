@@ -24,7 +24,8 @@ from tests.extension_points.ordinary_models import MODELS
 model, args = MODELS[sys.argv[1]]()
 fx_onnx.export(model, args)
 loaded = [name for name in sys.modules if name.startswith("fx_onnx.")]
-print(len([n for n in loaded if not n.startswith("fx_onnx.faster_tracing")]), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
+others = [name for name in loaded if not name.startswith("fx_onnx.faster_tracing")]
+print(len(others), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
 """
 
 
