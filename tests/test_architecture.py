@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "backends": set(),
     "cli": {"applications", "integrations", "verification"},
     "compat": {"verification"},
+    "faster_tracing": set(),
     "integrations": set(),
     "libraries": set(),
     "quantized_weights": set(),
@@ -81,6 +82,7 @@ PRIVATE_FILES = (
     "fx_onnx/torch_internals/trace_private.py",
     "decompositions/_torch_private.py",
 )
+FASTER = "fx_onnx/faster_tracing/"  # each record of a replacement has the digests of the sources that it was made for
 PATCHES = "fx_onnx/capture/patches/"  # each record of a patch has its reason, and its target is a string
 PUBLIC_TORCH = {"torch._assert", "torch._check"}  # documented, although their names begin with an underscore
 
@@ -340,7 +342,8 @@ def _is_attribute(node: ast.AST, name: str) -> bool:
 
 
 def test_private_names_of_torch_are_in_their_files_only() -> None:
-    stray = {s.name: names for s in sources() if s.name not in PRIVATE_FILES and (names := _private_torch(s))}
+    files = [s for s in sources() if s.name not in PRIVATE_FILES and not s.name.startswith(FASTER)]
+    stray = {s.name: names for s in files if (names := _private_torch(s))}
     assert stray == {}
 
 

@@ -21,6 +21,7 @@ ROOMS: Mapping[str, str] = {
     "backends": "exports to opsets below 18 and for other runtimes than ONNX Runtime's CPU provider",
     "cli": "is the command fx-onnx",
     "compat": "has torch.onnx's older interface: symbolic functions, older keywords, and modules as functions",
+    "faster_tracing": "makes torch.export faster",
     "integrations": "lets other programs export through fx_onnx",
     "libraries": "exports the models of transformers and torchvision that need replacements in these libraries",
     "quantized_weights": "exports weights of 8, 4 and 2 bits",
@@ -156,6 +157,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "removed keywords": "fx_onnx.compat.removed_keywords:modern",
         "positional arguments": "fx_onnx.compat.removed_keywords:refuse_positional",
     },
+    "capture": {"faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing"},
     "models": {
         "TorchScript": "fx_onnx.torchscript.scripted_module:scripted_module",
         "TorchScript submodules": "fx_onnx.torchscript.scripted_module:interpreted_submodules",

@@ -25,23 +25,25 @@ model, args = MODELS[sys.argv[1]]()
 fx_onnx.export(model, args)
 files = [name for name, module in sys.modules.items() if getattr(module, "__file__", None)]  # others are stand-ins
 loaded = [name for name in files if name.startswith("fx_onnx.")]
-print(len(loaded), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
+others = [name for name in loaded if not name.startswith("fx_onnx.faster_tracing")]
+print(len(others), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
 """
 
 
 ORDINARY = {"linear": set(), "resnet": set(), "encoder": set(), "decoder": set(), "llama": {"libraries"}}
+ALWAYS = {"faster_tracing"}
 
 
 @pytest.mark.parametrize(("model", "rooms"), ORDINARY.items())
-def test_an_ordinary_export_loads_no_room(model: str, rooms: set[str]) -> None:
+def test_an_ordinary_export_loads_no_other_room(model: str, rooms: set[str]) -> None:
     command = [sys.executable, "-W", "ignore", "-c", LOADED, model]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     if "No module named 'transformers'" in done.stderr:
         pytest.skip("transformers is not installed")
     assert done.returncode == 0, done.stderr
     count, *found = done.stdout.split()
-    assert set(found) == rooms
-    assert int(count) <= 264
+    assert set(found) == rooms | ALWAYS
+    assert int(count) <= 270
 
 
 def test_a_row_is_imported_when_it_is_found() -> None:

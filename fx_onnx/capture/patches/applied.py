@@ -21,7 +21,7 @@ from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValues, record_changed_values
-from fx_onnx.extension_points.rooms import TABLE, find
+from fx_onnx.extension_points.rooms import TABLE, find, is_installed
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import list_python_builtins
 
@@ -102,6 +102,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     ]
     with ExitStack() as stack:
         enter = stack.enter_context
+        if not strict and is_installed("faster_tracing"):
+            enter(find("capture", "faster tracing")())
         enter(apply_patches(patches))
         enter(dynamic_sizes.replace_kernels())
         enter(refuse_gradients_of_weights(model))

@@ -1,0 +1,61 @@
+"""The cache of results of operators on fake tensors: entries with symbolic sizes are checked without these sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from fx_onnx.faster_tracing.replacement import Replacement
+from fx_onnx.torch_internals.torch_private import FakeTensor
+
+__all__ = ["REPLACEMENTS"]
+
+
+def _make(info: Callable[..., Any], output: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
+    """Returns the methods that make an entry and a result of an entry; a result that is only checked is a scalar.
+
+    torch makes a result of each new entry, compares the dispatch keys of this result with those of the first one, and
+    drops it. The keys follow from the dtype, the layout, the device, the gradient and the bits for a conjugate and a
+    negative, not from the sizes, so a scalar has the same keys. The symbolic sizes would be computed while guards are
+    suppressed: for symbols that inputs have, this changes nothing but caches. If a size depends on data, it may fail,
+    so torch's methods run as they do.
+    """
+    has_data_sizes = import_module("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    checking: list[Any] = []
+
+    def entry(self: Any, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        if type(output) is not FakeTensor or not output._has_symbolic_sizes_strides or has_data_sizes(output):
+            return info(self, state, key, func, args, kwargs, output)
+        checking.append(key)
+        try:
+            return info(self, state, key, func, args, kwargs, output)
+        finally:
+            checking.pop()
+
+    def result(self: Any, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+        if checking and checking[-1] is key and (metadata := entry.output_infos[0].metadata) is not None:
+            scalar = replace(metadata, shape=(), stride=(), storage_offset=0, storage_bytes=None)
+            entry = replace(entry, output_infos=(replace(entry.output_infos[0], metadata=scalar, view_idx=None),))
+            func = None  # no view, which would take the memory of its argument
+        return output(self, state, entry, key, func, args)
+
+    return entry, result
+
+
+_MODE = "torch._subclasses.fake_tensor:FakeTensorMode"
+REPLACEMENTS = (
+    Replacement(
+        (f"{_MODE}._get_output_info_for_cache_entry", f"{_MODE}._output_from_cache_entry"),
+        _make,
+        "To check a new entry of the cache, a tensor with its symbolic sizes is made and dropped.",
+        repeats=(
+            f"{_MODE}._get_output_tensor_from_cache_entry",
+            f"{_MODE}._make_cache_entry",
+            "torch.fx.experimental.symbolic_shapes:ShapeEnv._evaluate_expr",
+            "torch.fx.experimental.symbolic_shapes:ShapeEnv.suppress_guards",
+            "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols",
+        ),
+    ),
+)

@@ -1,0 +1,74 @@
+"""The replacements together: captured programs, files and errors are equal with them and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+import fx_onnx
+from fx_onnx.faster_tracing.exact_replacements import REPLACEMENTS, faster_tracing
+from fx_onnx.faster_tracing.replacement import OFF, unknown_sources
+from tests.faster_tracing.adversarial_modules import FAILURES, MODULES, X
+from tests.faster_tracing.program_differences import differences
+
+
+def test_the_replacements_are_few_and_apply_to_the_installed_torch() -> None:
+    targets = [target for each in REPLACEMENTS for target in each.targets]
+    assert len(set(targets)) == len(targets) <= 20
+    assert [unknown for each in REPLACEMENTS for unknown in unknown_sources(each)] == []
+    assert [each.targets for each in REPLACEMENTS if not each.reason.endswith(".") or not each.make.__doc__] == []
+
+
+def _captured(name: str) -> ExportedProgram:
+    module, args, shapes = MODULES[name]
+    return torch.export.export(module, args, dynamic_shapes=shapes, strict=False)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_captured_programs_are_equal(name: str) -> None:
+    _captured(name)  # torch's caches: a first capture of a cond calls more functions than others
+    expected = _captured(name)
+    with faster_tracing():
+        captured = _captured(name)
+    assert differences(expected, captured) == []
+
+
+def test_a_difference_is_found() -> None:
+    program, other = (torch.export.export(nn.ReLU(), (torch.ones(size),)) for size in (2, 3))
+    assert any("ones" in each or "shape" in each or "Size" in each for each in differences(program, other))
+
+
+def _without(monkeypatch: pytest.MonkeyPatch, export: Callable[[], Any]) -> Any:
+    with monkeypatch.context() as patch:
+        patch.setenv(OFF, "0")
+        return export()
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_errors_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, args, shapes = FAILURES[name]
+
+    def error() -> tuple[str, str]:
+        with pytest.raises(fx_onnx.OnnxExporterError) as found:
+            fx_onnx.export(module, args, dynamic_shapes=shapes)
+        return str(found.value), str(found.value.__cause__)
+
+    assert error() == _without(monkeypatch, error)
+
+
+@pytest.mark.parametrize("name", ["twice", "convolutions", "cond", "modes", "sizes", "encoder", "script"])
+def test_files_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (nn.Sequential(torch.jit.script(nn.Linear(4, 4)), nn.Tanh()), (X,), ({0: torch.export.Dim.AUTO},))
+    module, args, shapes = {**MODULES, "script": script}[name]
+
+    def content() -> bytes:
+        program = fx_onnx.export(module, args, dynamic_shapes=shapes, verbose=False)
+        content: bytes = program.model_proto.SerializeToString(deterministic=True)
+        return content
+
+    assert content() == _without(monkeypatch, content)

@@ -1,0 +1,34 @@
+"""The code of captured graphs."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import torch
+from torch import fx, nn
+
+from fx_onnx.faster_tracing.generated_code import REPLACEMENTS
+from fx_onnx.faster_tracing.replacement import replaced
+
+
+def _compilations(module: nn.Module) -> int:
+    with mock.patch.object(fx.graph_module, "_forward_from_src", wraps=fx.graph_module._forward_from_src) as compiled:
+        torch.export.export(module, (torch.ones(2, 4),))
+    return int(compiled.call_count)
+
+
+def test_code_is_generated_once_for_the_passes() -> None:
+    module = nn.Linear(4, 4)
+    torch.export.export(module, (torch.ones(2, 4),))
+    often = _compilations(module)
+    with replaced(REPLACEMENTS):
+        assert _compilations(module) == often - 3
+
+
+def test_elsewhere_code_is_generated_at_once() -> None:
+    with replaced(REPLACEMENTS):
+        module = fx.symbolic_trace(nn.Sequential(nn.ReLU()))
+        node = module.graph.find_nodes(op="call_module", target="0")[0]
+        node.op, node.target = "call_function", torch.sigmoid
+        module.recompile()
+    assert "sigmoid" in module.code and module(torch.zeros(1)) == 0.5
