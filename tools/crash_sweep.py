@@ -3,7 +3,7 @@
     python -m tools.crash_sweep [--dtypes int64,float32] [--operators add,sort] [--samples 2]
 
 The programs are PyTorch's own operator tests with dynamic dims. Their integers become the lowest and the highest
-numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; each dim in turn becomes 0.
+numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; a dim at a time becomes 0.
 ONNX Runtime may refuse an input. It may not end, run on, or return other numbers in a second run, because it has read
 memory that is not its own then. Each program runs in a process of its own, which is started again after its end.
 """
@@ -97,8 +97,8 @@ def _own_programs() -> Iterator[_Program]:
     given: dict[str, tuple[Callable[[], Any], Sequence[torch.Tensor]]] = {
         "attention_by_einsum": (lambda: lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), (heads, heads[:, :, :3])),
         "einsum_of_two_labels": (lambda: lambda x, y: torch.einsum("nij,mij->nm", x, y), (heads[0], heads[1])),
-        "MultiheadAttention": (lambda: _Attention(), (heads[0],)),
-        "rows_of_MultiheadAttention": (lambda: _Attention(), (heads[0], torch.tensor([True, False, True]))),
+        "MultiheadAttention": (_Attention, (heads[0],)),
+        "rows_of_MultiheadAttention": (_Attention, (heads[0], torch.tensor([True, False, True]))),
         "TransformerEncoderLayer": (lambda: torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), (heads[0],)),
         "LSTM": (lambda: torch.nn.LSTM(8, 4, batch_first=True), (heads[0],)),
         "GRU": (lambda: torch.nn.GRU(8, 4), (heads[0],)),

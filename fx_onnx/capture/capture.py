@@ -138,8 +138,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:
         decided(decision)
-    program = result.program
-    facts = result.facts
+    program, facts = result.program, result.facts
     is_given = strategy == "given"
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)

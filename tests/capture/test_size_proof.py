@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -76,37 +75,6 @@ def logarithm(x: Tensor) -> Tensor:
 
 def rotated(x: Tensor) -> Tensor:
     return x.rot90(x.shape[0] // 2)
-
-
-@pytest.mark.parametrize(
-    ("function", "condition", "cause"),
-    [
-        (above, "n >= 5", BRANCH),
-        (below, "n <= 7", BRANCH),
-        (parity, "n % 2 == 1", BRANCH),
-        (logarithm, "float(n) + 1.0 == 6.0", "converts a size to a Python number"),
-        (rotated, "n // 2 == 2", "gives the argument 'k' of rot90 a size, which is a constant"),
-    ],
-)
-def test_a_finding_names_the_condition_and_the_line(
-    function: Callable[..., object], condition: str, cause: str
-) -> None:
-    found, (message,) = captured(function, t(5, 4))
-    line = function.__code__.co_firstlineno + 1
-    place = f"({__file__}:{line}: {linecache.getline(__file__, line).strip()})"
-    assert message.startswith(f"The exported model is correct only where {condition}, because the code {cause}")
-    assert f"{place}. [FX1202]" in message
-    (listed,) = found.dims.conditions
-    assert (listed.condition, listed.kind, listed.place) == (condition, "finding", place)
-    assert listed.dims == ("n",)
-
-
-def test_the_words_of_one_excluded_size() -> None:
-    _, (message,) = captured(lambda x: x + 1 if x.shape[0] == 8 else x - 1, t(5, 4))
-    assert message.startswith(
-        f"The exported model is wrong where n == 8, because the code {BRANCH.replace('other sizes', 'this size')}"
-    )
-    assert message.endswith("[FX1203]")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which values that the forward changes a later call may read, by the code of the model."""
+"""On which values that the forward changes the results of later calls depend, by calls."""
 
 from __future__ import annotations
 
