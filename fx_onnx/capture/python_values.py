@@ -190,13 +190,17 @@ def _leaves(
     elif isinstance(value, _VALUES):
         yield path, value
     elif len(path) <= _NESTED:
-        items = list(_items(value, seen))
+        if _is_plain(value):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+        items = list(_items(value))
         held.append((value, items))
         for key, item in items:
             yield from _leaves(item, seen, (*path, key), held)
 
 
-def _items(value: Any, seen: set[int]) -> Iterable[tuple[Any, Any]]:
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     """Returns what a container or an object of the user's holds, or what changes with each step of an iterator."""
     if isinstance(value, dict):
         return list(dict.items(value))  # those of a class of the user's may raise or change something
@@ -207,10 +211,7 @@ def _items(value: Any, seen: set[int]) -> Iterable[tuple[Any, Any]]:
         variables = getattr(getattr(value, "gi_frame", None), "f_locals", {})
         numbers = {key: item for key, item in variables.items() if isinstance(item, _NUMBERS)}
         return {"text": repr(value).partition(" at 0x")[0], "left": operator.length_hint(value, 0), **numbers}.items()
-    if not _is_plain(value) or id(value) in seen:
-        return ()
-    seen.add(id(value))
-    return list(vars(value).items())
+    return list(vars(value).items()) if _is_plain(value) else ()
 
 
 def _is_plain(value: Any) -> bool:

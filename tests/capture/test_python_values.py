@@ -83,3 +83,28 @@ def test_places_and_tensors() -> None:
 def test_a_value_that_appears(value: object, kind: str) -> None:
     ((before, now),) = changed_leaves({}, {(): value})
     assert now is value and kind_of_change((before, now)) == kind
+
+
+def test_what_has_changed_is_restored() -> None:
+    model, total, shared = Model(), list(TOTAL), Model.shared
+    state, config, rows = PythonState(model), model.config, model.config.sizes["rows"]
+    model.config.sizes["rows"].append(2)
+    vars(model.config).update(new="a")
+    model.array.fill(3)
+    model.inner.extra, model.tensors = 1, ()  # type: ignore[assignment]
+    next(model.left)
+    TOTAL.append(3)
+    Model.shared += 1
+    state.restore()
+    assert model.config is config is model.inner.config and set(vars(config)) == {"parent", "sizes"}
+    assert config.sizes["rows"] is rows and rows == [1] and config.parent is config
+    assert model.array.tolist() == [0, 0] and len(model.tensors) == 1 and not hasattr(model.inner, "extra")
+    assert list(model.left) == [1, 2] and total == TOTAL and Model.shared == shared
+
+
+def test_some_places_are_kept() -> None:
+    model = Model()
+    state = PythonState(model)
+    model.array, model.tensors, model.inner.extra = np.ones(2), (), 1  # type: ignore[assignment]
+    state.restore(kept={place for place in PythonState(model).values if place.name in ("array", "extra")})
+    assert model.array.tolist() == [1, 1] and len(model.tensors) == 1 and model.inner.extra == 1
