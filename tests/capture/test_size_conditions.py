@@ -94,7 +94,7 @@ def test_a_finding_names_the_condition_and_the_line(
     line = function.__code__.co_firstlineno + 1
     place = f"({__file__}:{line}: {linecache.getline(__file__, line).strip()})"
     assert message.startswith(f"The exported model is correct only where {condition}, because the code {cause}")
-    assert f"{place}. [FX1202]" in message
+    assert f"{place}. [fx-onnx explain FX1202]" in message
     (listed,) = found.dims.conditions
     assert (listed.condition, listed.kind, listed.place) == (condition, "finding", place)
     assert listed.dims == ("n",)
@@ -105,7 +105,7 @@ def test_the_words_of_one_excluded_size() -> None:
     assert message.startswith(
         f"The exported model is wrong where n == 8, because the code {BRANCH.replace('other sizes', 'this size')}"
     )
-    assert message.endswith("[FX1203]")
+    assert message.endswith("[fx-onnx explain FX1203]")
 
 
 @pytest.mark.parametrize(
