@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fx_onnx.applications.layouts import choose
+from fx_onnx.applications.layouts import LAYOUTS, choose
 from fx_onnx.cli.explain import explain
 from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.cli.run import run
@@ -161,7 +161,8 @@ Layout = Annotated[
     str | None,
     typer.Option(
         help="Write a folder for an application to --output: optimum, optimum-two-decoders, sentence-transformers, "
-        "transformers.js, diffusers, model-package or genai."
+        "transformers.js, diffusers, model-package or genai.",
+        autocompletion=lambda incomplete: [name for name in LAYOUTS if name.startswith(incomplete)],
     ),
 ]
 Precision = Annotated[
