@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 import torch
 
 from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
+from fx_onnx.extension_points.interrupts import interrupts_after_imports
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_flag, check_mapping, check_path
 from fx_onnx.messages.error_display import for_users
@@ -147,7 +148,8 @@ def export(
     """
     arguments = dict(locals())
     try:
-        return _export(arguments)
+        with interrupts_after_imports():
+            return _export(arguments)
     except OnnxExporterError as error:
         raise error if verbose is True else for_users(error)  # noqa: B904  its cause says from what
 

@@ -363,7 +363,7 @@ def _export(
             raise
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
-        left_out, changed = tuple(record.conditions.left_out), record.changed_values
+        left_out, changed = tuple(record.conditions.left_out.elements()), record.changed_values
         facts = SizeProof(request, program, runs := FakeRuns(model, program))
         facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
         of_data = data_sizes(facts, program, runs)

@@ -11,17 +11,17 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import IntEnum, StrEnum
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as package_version
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from fx_onnx.applications.layouts import choose
+from fx_onnx.applications.layouts import LAYOUTS, choose
+from fx_onnx.cli.explain import explain
 from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.cli.run import run
+from fx_onnx.cli.versions import versions
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.messages.findings import collect_findings
 from fx_onnx.messages.message_ids import MessageId
@@ -161,7 +161,8 @@ Layout = Annotated[
     str | None,
     typer.Option(
         help="Write a folder for an application to --output: optimum, optimum-two-decoders, sentence-transformers, "
-        "transformers.js, diffusers, model-package or genai."
+        "transformers.js, diffusers, model-package or genai.",
+        autocompletion=lambda incomplete: [name for name in LAYOUTS if name.startswith(incomplete)],
     ),
 ]
 Precision = Annotated[
@@ -478,21 +479,5 @@ app.command(
 )(run)
 
 
-@app.command()
-def versions(as_json: Json = False) -> None:
-    """Prints the versions of fx_onnx and of the packages it uses."""
-    packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy", "transformers")
-    found = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
-    found["python"] = sys.version.split()[0]
-    if as_json:
-        print_json(found)
-        return
-    for name, text in found.items():
-        typer.echo(f"{name} {text or 'is not installed'}")
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return package_version(package)
-    except PackageNotFoundError:
-        return None
+app.command(epilog="Example:\n\nfx-onnx explain FX1201")(explain)
+app.command()(versions)

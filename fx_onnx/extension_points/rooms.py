@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from fx_onnx.extension_points.interrupts import interrupts_after_imports
 from fx_onnx.messages.errors import MissingPackageError
 
 __all__ = ["ROOMS", "TABLE", "find", "is_installed", "module_of"]
@@ -244,7 +245,8 @@ def module_of(name: str) -> Any:
         MissingPackageError: the folder of the room is missing.
     """
     try:
-        return import_module(name)
+        with interrupts_after_imports():
+            return import_module(name)
     except ModuleNotFoundError as error:
         package, _, inner = name.partition(".")
         room = inner.partition(".")[0]

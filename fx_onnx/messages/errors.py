@@ -23,7 +23,7 @@ class OnnxExporterError(_OnnxError):
     Torch takes long to import the class, so it becomes the base when the first error is made.
 
     Attributes:
-        id: the kind of the failure, for example ``FX1302``, which ``str()`` shows; docs/troubleshooting.md explains it.
+        id: the kind of the failure, for example ``FX1302``, which ``str()`` shows and ``fx-onnx explain`` explains.
         findings: what the export found before it failed.
     """
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from fx_onnx.messages.errors import OnnxExporterError, OnnxExporterWarning
-from fx_onnx.messages.message_ids import Finding, MessageId
+from fx_onnx.messages.message_ids import Finding, MessageId, with_id
 
-__all__ = ["collect_findings", "current_findings", "summary", "warn", "warn_now"]
+__all__ = ["AREAS", "collect_findings", "current_findings", "summary", "warn", "warn_now"]
 
 _logger = logging.getLogger("fx_onnx.export")
-_AREAS = {
+AREAS = {
     "FX10": "The call", "FX11": "Capture", "FX12": "Dynamic dims", "FX13": "Operators", "FX14": "The program",
     "FX15": "Files and weights", "FX16": "The environment",
 }  # fmt: skip
@@ -30,7 +30,7 @@ def warn(text: str, id: MessageId) -> None:
     finding = Finding(id, text)
     findings = _collected.get()
     if findings is None:
-        warn_now(str(finding))
+        warn_now(with_id(text, id))
     elif finding not in findings:
         findings.append(finding)
 
@@ -75,9 +75,9 @@ def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
 def summary(findings: Sequence[Finding]) -> str:
     """Returns the text of the one warning: the finding itself, or all of them grouped by area."""
     if len(findings) == 1:
-        return str(findings[0])
-    lines = [f"The export has {len(findings)} findings; the page Troubleshooting explains each by its id."]
-    for prefix, area in _AREAS.items():
+        return with_id(findings[0].text, findings[0].id)
+    lines = [f"The export has {len(findings)} findings; fx-onnx explain ID explains each."]
+    for prefix, area in AREAS.items():
         entries = [f"- {finding}" for finding in findings if finding.id.startswith(prefix)]
         lines += [f"{area}:", *entries] if entries else []
     return "\n".join(lines)

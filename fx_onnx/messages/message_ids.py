@@ -1,6 +1,6 @@
 """Findings, and the ids of messages: one for each kind of warning and refusal, at the end of the first sentence.
 
-docs/troubleshooting.md explains each id. An id is never used for another kind of message, and never renamed; a kind
+explanations.toml explains each id. An id is never used for another kind of message, and never renamed; a kind
 that no longer occurs keeps its number in the list of tests/messages/test_message_ids.py.
 """
 
@@ -102,7 +102,7 @@ class Finding:
     """One thing in which the exported model, or a file, is not as requested, or not as the user may expect.
 
     Attributes:
-        id: the kind of the finding, for example ``FX1201``; docs/troubleshooting.md explains it.
+        id: the kind of the finding, for example ``FX1201``, which ``fx-onnx explain`` explains.
         text: one or two sentences.
     """
 
@@ -115,7 +115,7 @@ class Finding:
         return place_in(self.text)
 
     def __str__(self) -> str:
-        return with_id(self.text, self.id)
+        return _tagged(self.text, self.id)
 
 
 def place_in(message: str) -> str:
@@ -125,6 +125,10 @@ def place_in(message: str) -> str:
 
 
 def with_id(message: str, id: MessageId) -> str:
-    """Returns a message with its id at the end of the first line."""
+    """Returns a message with the command that explains its id, at the end of the first line."""
+    return _tagged(message, f"fx-onnx explain {id}")
+
+
+def _tagged(message: str, tag: str) -> str:
     first, newline, rest = message.partition("\n")
-    return f"{first} [{id}]{newline}{rest}"
+    return f"{first} [{tag}]{newline}{rest}"

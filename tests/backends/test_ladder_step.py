@@ -167,7 +167,7 @@ def test_a_refusal_names_the_line_and_the_oldest_opset_that_works() -> None:
         OpsetStep(17)(program)
     assert str(caught.value) == (
         "ONNX opset 17 cannot express CenterCropPad at model.py:12, because that opset has no such operator; "
-        "export with opset_version=18 or above. [FX1303]"
+        "export with opset_version=18 or above. [fx-onnx explain FX1303]"
     )
 
 

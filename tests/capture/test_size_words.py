@@ -29,7 +29,7 @@ def test_a_finding_names_the_condition_and_the_line(
     file = function.__code__.co_filename
     place = f"({file}:{line}: {linecache.getline(file, line).strip()})"
     assert message.startswith(f"The exported model is correct only where {condition}, because the code {cause}")
-    assert f"{place}. [FX1202]" in message
+    assert f"{place}. [fx-onnx explain FX1202]" in message
     (listed,) = found.dims.conditions
     assert (listed.condition, listed.kind, listed.place) == (condition, "finding", place)
     assert listed.dims == ("n",)
@@ -40,7 +40,7 @@ def test_the_words_of_one_excluded_size() -> None:
     assert message.startswith(
         f"The exported model is wrong where n == 8, because the code {BRANCH.replace('other sizes', 'this size')}"
     )
-    assert message.endswith("[FX1203]")
+    assert message.endswith("[fx-onnx explain FX1203]")
 
 
 def test_a_condition_has_a_witness() -> None:

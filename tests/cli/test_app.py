@@ -289,7 +289,7 @@ def test_a_failure_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     output = capsys.readouterr()
     found = json.loads(output.out)
     assert found["error"]["id"] == "FX1102" and found["error"]["place"].endswith("models.py:10")
-    assert output.err == f"fx-onnx: {found['error']['message']} [FX1102]\n"
+    assert output.err == f"fx-onnx: {found['error']['message']} [fx-onnx explain FX1102]\n"
     assert [text[-8:] for text in found["warnings"]] == ["[FX1011]"]
     assert run("fx-onnx check none.onnx --json", monkeypatch) == 2
     assert json.loads(capsys.readouterr().out)["error"]["id"] == "FX1510"

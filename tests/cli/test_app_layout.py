@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,15 @@ def test_what_does_not_go_with_a_layout_is_refused(given: list[str], message: st
     command = ["export", *given, "--layout", "optimum"]
     found = CliRunner().invoke(app, command if "-o" in given else [*command, "-o", str(tmp_path / "out")])
     assert isinstance(found.exception, ArgumentError) and message in str(found.exception)
+
+
+@pytest.mark.parametrize(("option", "start", "names"), [("--layout", "optimum", 2), ("--target", "onnxruntime-g", 1)])
+def test_the_shell_completes_the_values(option: str, start: str, names: int) -> None:
+    """As typer asks the program for them: the words so far, and the number of the word to complete."""
+    program = "import sys; sys.argv[0] = 'fx-onnx'; from fx_onnx.cli.app import main; main()"
+    words = f"fx-onnx export {option} {start}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={**os.environ, "_FX_ONNX_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"},
+    )  # fmt: skip
+    assert len([line for line in done.stdout.split() if line.startswith(start)]) >= names, done.stderr

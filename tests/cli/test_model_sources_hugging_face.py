@@ -69,7 +69,7 @@ def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
         assert str(refused.value) == (
             f"transformers has no llama model for the task {task!r}; its tasks are question-answering, "
             "text-classification, text-generation, token-classification, feature-extraction, image-feature-extraction, "
-            "sentence-similarity. [FX1020]"
+            "sentence-similarity. [fx-onnx explain FX1020]"
         )
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):

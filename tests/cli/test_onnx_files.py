@@ -45,7 +45,7 @@ def test_a_broken_model_has_problems(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_text("text")
-    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is not an ONNX model.*\[FX1510\]"):
+    with pytest.raises(fx_onnx.ArgumentError, match=r"m\.onnx is not an ONNX model.*\[fx-onnx explain FX1510\]"):
         onnx_files.read(tmp_path / "m.onnx")
     (tmp_path / "x.onnx").write_bytes(b"x" * 50)  # a protobuf message with unknown fields
     with pytest.raises(fx_onnx.ArgumentError, match="it imports no opset"):

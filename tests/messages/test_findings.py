@@ -37,7 +37,7 @@ def test_an_export_issues_one_warning_at_the_line_of_the_call() -> None:
     assert warning.category is OnnxExporterWarning
     assert warning.filename == __file__
     lines = str(warning.message).splitlines()
-    assert lines[0] == "The export has 2 findings; the page Troubleshooting explains each by its id."
+    assert lines[0] == "The export has 2 findings; fx-onnx explain ID explains each."
     assert lines[1:3] == ["The call:", f"- {program.findings[0]}"]
     assert lines[3:] == ["Dynamic dims:", *(f"- {finding}" for finding in program.findings[1:])]
     assert [finding.id for finding in program.findings] == ["FX1011", "FX1202"]
@@ -78,7 +78,7 @@ def test_the_findings_of_a_failure_are_logged(caplog: pytest.LogCaptureFixture) 
 
 
 def test_outside_of_an_export_a_finding_is_a_warning() -> None:
-    with pytest.warns(OnnxExporterWarning, match=r"^a text \[FX1202\]$"):
+    with pytest.warns(OnnxExporterWarning, match=r"^a text \[fx-onnx explain FX1202\]$"):
         warn("a text", MessageId.SIZE_CONDITION)
 
 

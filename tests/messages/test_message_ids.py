@@ -110,7 +110,7 @@ def test_each_id_that_is_written_exists(folder: str) -> None:
 
 
 def test_the_id_is_at_the_end_of_the_first_line() -> None:
-    assert with_id("One. Two.\n  more", MessageId.CAPTURE) == "One. Two. [FX1101]\n  more"
+    assert with_id("One. Two.\n  more", MessageId.CAPTURE) == "One. Two. [fx-onnx explain FX1101]\n  more"
 
 
 def test_each_error_class_has_an_id_of_its_own() -> None:
@@ -122,11 +122,11 @@ def test_each_error_class_has_an_id_of_its_own() -> None:
 def test_an_error_keeps_its_id() -> None:
     error = ArgumentError("no such file", id=MessageId.FILE)
     copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.id, copy.message) == ("no such file [FX1501]", "FX1501", "no such file")
+    assert (str(copy), copy.id, copy.message) == ("no such file [fx-onnx explain FX1501]", "FX1501", "no such file")
     assert first_line(error) == "ArgumentError: no such file"
 
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_a_message_may_be_empty(value: str | None) -> None:
     error = OnnxExporterError() if value is None else OnnxExporterError(value)
-    assert str(error) == " [FX1601]"
+    assert str(error) == " [fx-onnx explain FX1601]"

@@ -64,7 +64,9 @@ def test_errors_findings_and_files(tmp_path: Path) -> None:
         function = Function(lambda x: x if x.shape[0] > 3 else -x)
         return fx_onnx.export(function, (torch.ones(4),), folder / "a.onnx", dynamic_shapes=(shapes,))
 
-    assert digest(fails) == {"error": ["ArgumentError", "FX1001", "no FOLDER in a.py at ADDRESS [FX1001]"]}
+    assert digest(fails) == {
+        "error": ["ArgumentError", "FX1001", "no FOLDER in a.py at ADDRESS [fx-onnx explain FX1001]"]
+    }
     found = digest(saves)
     assert [each[0] for each in found["result"]["findings"]] == ["FX1202"] and "4 or more" in found["result"]["dims"]
     assert list(found["files"]) == ["a.onnx"] and len(found["files"]["a.onnx"]) == 64

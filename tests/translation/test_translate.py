@@ -346,7 +346,7 @@ def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.float16])
 def test_products_of_different_dtypes(dtype: torch.dtype) -> None:
     """torch.export captures them, though PyTorch refuses to compute them."""
-    with pytest.raises(TranslationError, match=r"float32\[3, 2\].*; convert the inputs or the module.*\[FX1307\]"):
+    with pytest.raises(TranslationError, match=r"float32\[3, 2\].*; convert the inputs or the module.*FX1307\]"):
         fx_onnx.export(nn.Linear(2, 3).eval(), torch.ones(1, 2, dtype=dtype), verbose=False)
 
 
@@ -399,7 +399,7 @@ def test_the_message_has_the_first_line_of_the_cause() -> None:
     def fails(op: Emitter, self: Any) -> Any:
         raise ValueError("the first line\nand a second one")
 
-    with pytest.raises(TranslationError, match=r"relu.* failed: ValueError: the first line \[FX1301\]$"):
+    with pytest.raises(TranslationError, match=r"relu.* failed: ValueError: the first line \[.*FX1301\]$"):
         table = {torch.ops.aten.relu.default: fails}
         fx_onnx.export(nn.ReLU().eval(), (torch.ones(2),), custom_translation_table=table)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class ConditionsOnData:
         errors: the errors that torch made for other conditions.
     """
 
-    left_out: dict[str, None] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     errors: list[Exception] = field(default_factory=list)
 
     def raise_handled(self) -> None:
@@ -179,7 +180,7 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], f
         answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
         if answer is None or _may_be_caught(frame):
             return original(self)
-        found.left_out[innermost_line(traceback.extract_stack(frame))] = None
+        found.left_out[innermost_line(traceback.extract_stack(frame))] += 1
         return answer
 
     return __bool__
@@ -208,7 +209,7 @@ def _may_be_caught(frame: Any) -> bool:
 
 
 def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator[str]:
-    """Yields one sentence for each exception that the model raises if a condition on data holds.
+    """Yields one sentence for each exception that the model raises if a condition on data holds, or one for many.
 
     ``torch._check`` is none of them: with it, a model states what is always true.
 
@@ -219,8 +220,12 @@ def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     recorded = [call_line(node).strip() for graph in graphs for node in graph.nodes if node.target in _ASSERTIONS]
     recorded = ["" if place.startswith("(<") else place for place in recorded]  # the code of a branch is in no file
-    for place in dict.fromkeys((*places, *recorded)):
-        where = f" {place}" if place else ""
+    counts = Counter((*places, *recorded))
+    common = [place for place, _ in counts.most_common(3) if place]
+    wheres = [f" {place}" if place else "" for place in counts]
+    if len(counts) > 3:
+        wheres = [f" at {len(counts)} places, most often {', '.join(common)}"]
+    for where in wheres:
         yield (
             f"The model raises an exception if a condition on data holds, and the exported model does not{where}; "
             "check the data before you run it."

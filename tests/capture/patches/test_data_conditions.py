@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.data_conditions import asks_for_fact
+from fx_onnx.capture.patches.data_conditions import asks_for_fact, left_out_checks
 from tests.compare import assert_close
 
 X = torch.tensor([0.5, 0.25, 2.0])
@@ -273,3 +273,14 @@ def test_the_forward_runs_as_before_in_eager() -> None:
 )
 def test_facts_of_tensors_are_no_conditions(func: Callable[..., Any], args: tuple[Any, ...], asks: bool) -> None:
     assert asks_for_fact(func, args) is asks
+
+
+@pytest.mark.parametrize("places", [1, 3, 4, 27])
+def test_many_exceptions_are_one_finding(places: int) -> None:
+    """With the number of the places and the three most frequent lines."""
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    given = [f"(model.py:{n}: check(x))" for n in range(places)]
+    found = list(left_out_checks(program, [*given, *given[-1:]]))
+    assert len(found) == (places if places <= 3 else 1)
+    if places > 3:
+        assert f"at {places} places, most often {given[-1]}, {given[0]}, {given[1]}; check the data" in found[0]
