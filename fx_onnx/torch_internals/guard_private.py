@@ -303,7 +303,7 @@ def _answer_from_2(shape_env: Any, condition: Any) -> Any:
 
     Without the method, torch refuses operators that ask whether rows that data select are empty.
     """
-    evaluate = getattr(shape_env, "_maybe_evaluate_static", None)
+    evaluate: Any = getattr(shape_env, "_maybe_evaluate_static", None)
     is_condition = isinstance(condition, sympy.logic.boolalg.Boolean) and evaluate is not None
     return evaluate(condition, size_oblivious=True) if is_condition else None
 
