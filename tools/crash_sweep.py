@@ -3,9 +3,10 @@
     python -m tools.crash_sweep [--dtypes int64,float32] [--operators add,sort] [--samples 2]
 
 The programs are PyTorch's own operator tests with dynamic dims. Their integers become the lowest and the highest
-numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; a dim at a time becomes 0.
+numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; each dim in turn is 0.
 ONNX Runtime may refuse an input. It may not end, run on, or return other numbers in a second run, because it has read
-memory that is not its own then. Each program runs in a process of its own, which is started again after its end.
+memory that is not its own then. Each program runs in a process of its own, which is started again after its end. The
+layers whose defects are in docs/differences.md are known, and do not count.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _MEMORY = 12 << 30  # the address space of a process: a size that comes from dat
 _OPSETS = (18, 23)
 _MOST = 60  # runs of a program, after which its other inputs are left out
 _SIGNALLED = int(signal.SIGKILL)  # the status of a process that a signal ended
+_KNOWN = ("LSTM ", "GRU ", "GRU_of_steps ", "MultiheadAttention_of_steps ")  # without a batch or steps
 _runs: Counter[str] = Counter()  # by program
 Feeds = dict[str, np.ndarray]
 
@@ -70,8 +72,9 @@ def main() -> None:
         if not chosen or program.name.split()[0] in chosen:
             count += 1
             for line in _lines(program):
-                print(line, flush=True)
-                lines += 1
+                is_known = program.name.startswith(_KNOWN)
+                print("known: " * is_known + line, flush=True)
+                lines += not is_known
     print(f"{count} programs, {_runs.total()} runs, {lines} lines")
     sys.exit(bool(lines))
 
@@ -91,45 +94,47 @@ def _sample(entry: Entry, index: int) -> tuple[torch.nn.Module, Sequence[torch.T
 
 
 def _own_programs() -> Iterator[_Program]:
-    """Yields programs of layers and functions that the operator tests lack."""
-    integers = torch.arange(12).reshape(3, 4)
-    heads = torch.randn(2, 3, 4, 8)
-    given: dict[str, tuple[Callable[[], Any], Sequence[torch.Tensor]]] = {
-        "attention_by_einsum": (lambda: lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), (heads, heads[:, :, :3])),
-        "einsum_of_two_labels": (lambda: lambda x, y: torch.einsum("nij,mij->nm", x, y), (heads[0], heads[1])),
-        "MultiheadAttention": (_Attention, (heads[0],)),
-        "rows_of_MultiheadAttention": (_Attention, (heads[0], torch.tensor([True, False, True]))),
-        "TransformerEncoderLayer": (lambda: torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), (heads[0],)),
-        "LSTM": (lambda: torch.nn.LSTM(8, 4, batch_first=True), (heads[0],)),
-        "GRU": (lambda: torch.nn.GRU(8, 4), (heads[0],)),
-        "EmbeddingBag": (lambda: torch.nn.EmbeddingBag(12, 4), (integers,)),
-        "index_by_division": (lambda: lambda x, i: x[i // 5, i % 4], (torch.randn(3, 4), integers[0])),
-        "write_at_index": (lambda: lambda x, i: x.index_put((i,), x[:4]), (torch.randn(12, 3), integers[1])),
+    """Yields programs of layers, of all rows and of rows that data select, and of functions."""
+    x, integers, mask = torch.randn(3, 4, 8), torch.arange(12).reshape(3, 4), torch.tensor([True, False, True])
+    heads = torch.stack([x, x])
+    functions: dict[str, tuple[Callable[..., torch.Tensor], Sequence[torch.Tensor]]] = {
+        "attention_by_einsum": (lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), (heads, heads[:, :, :3])),
+        "einsum_of_two_labels": (lambda x, y: torch.einsum("nij,mij->nm", x, y), (x, x[:2])),
+        "einsum_over_rows": (lambda x, y: torch.einsum("nbi,nbj->bij", x, y), (x, x)),
+        "rows_of_einsum": (lambda x, m: torch.einsum("nij,mij->nm", x[m], x[m]), (x, mask)),
+        "index_by_division": (lambda x, i: x[0][i // 5, i % 4], (x, integers[0])),
+        "write_at_index": (lambda x, i: x.index_put((i,), x[:2]), (torch.randn(12, 3), integers[1, :2])),
     }
-    for name, (build, tensors) in given.items():
-        for opset in _OPSETS:
-            yield _Program(f"{name} opset {opset}", functools.partial(_module, build, tensors), opset)
+    layers: dict[str, Callable[[], torch.nn.Module]] = {
+        "MultiheadAttention": lambda: torch.nn.MultiheadAttention(8, 2, batch_first=True),
+        "MultiheadAttention_of_steps": lambda: torch.nn.MultiheadAttention(8, 2),
+        "TransformerEncoderLayer": lambda: torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True),
+        "LSTM": lambda: torch.nn.LSTM(8, 4, batch_first=True),
+        "GRU": lambda: torch.nn.GRU(8, 4, batch_first=True),
+        "GRU_of_steps": lambda: torch.nn.GRU(8, 4, bidirectional=True),
+    }
+    for opset in _OPSETS:
+        for name, given in functions.items():
+            yield _Program(f"{name} opset {opset}", lambda given=given: (Function(given[0]), given[1]), opset)
+        for name, make in layers.items():
+            yield _Program(f"{name} opset {opset}", functools.partial(_of_rows, make, x), opset)
+            yield _Program(f"rows_of_{name} opset {opset}", functools.partial(_of_rows, make, x, mask), opset)
 
 
-def _module(
-    build: Callable[[], Any], tensors: Sequence[torch.Tensor]
+def _of_rows(
+    make: Callable[[], torch.nn.Module], *tensors: torch.Tensor
 ) -> tuple[torch.nn.Module, Sequence[torch.Tensor]]:
-    made = build()
-    return made.eval() if isinstance(made, torch.nn.Module) else Function(made), tensors
+    """Returns a layer of all rows, or of those that a mask selects, and its inputs."""
+    layer = make().eval()
+    count = 3 if isinstance(layer, torch.nn.MultiheadAttention) else 1
 
+    def forward(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        result = layer(*[x if mask is None else x[mask]] * count)
+        return result if isinstance(result, torch.Tensor) else result[0]
 
-class _Attention(torch.nn.Module):
-    """Attention of all rows, or of those that a mask selects, to themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """(batch, step, feature) to the same shape."""
-        rows = x if mask is None else x[mask]
-        result: torch.Tensor = self.attention(rows, rows, rows)[0]
-        return result
+    function = Function(forward)
+    function.layer = layer
+    return function, tensors
 
 
 def _lines(program: _Program) -> Iterator[str]:

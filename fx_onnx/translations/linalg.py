@@ -94,9 +94,8 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor]) -> bool:
             if not symbolic_sizes.same_size(sizes.setdefault(label, size), size):
                 return False
     is_static = all(isinstance(symbolic_sizes.static(size), int) for tensor in tensors for size in tensor.shape)
-    return len(ranks) < 2 and (
-        is_static or len(tensors) == 1 or _groups(_spelled_out(equation, tensors[0].dim())) is not None
-    )
+    is_plain = is_static or len(tensors) == 1
+    return len(ranks) < 2 and (is_plain or _groups(_spelled_out(equation, tensors[0].dim())) is not None)
 
 
 @translates(aten.einsum.default, supports=_is_einsum)

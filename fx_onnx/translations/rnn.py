@@ -236,14 +236,16 @@ def _is_zero(value: Value) -> bool:
 
 def _layer(
     op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
-    lengths: Value | None = None,
+    lengths: Value | None = None, may_be_empty: bool = True,
 ) -> list[Value]:  # fmt: skip
     """Emits one node: the outputs (step, direction, batch, unit) and the final states (direction, batch, unit)."""
     count = len(weights)
     steps, batch, _features = op.sizes(x)
     units = op.sizes(weights[0].w_hh)[1]
-    if lengths is None and any(is_from_data(size) for size in (steps, batch)):
-        # without lengths, GRU and LSTM of ONNX Runtime end the process where there are no steps or sequences
+    if may_be_empty and is_from_data(batch):
+        return _layer_of_rows(op, kind, x, weights, initial, lengths)
+    if lengths is None and (is_from_data(steps) or not (may_be_empty or isinstance(steps, int))):
+        # without lengths, a GRU of ONNX Runtime without steps ends the process
         lengths = op.expand(op.cast(op.number(steps, DataType.INT64), DataType.INT32), [batch])
     biases = [b for each in weights for b in (each.b_ih, each.b_hh) if b is not None]
     results = op.emit(
@@ -261,6 +263,25 @@ def _layer(
         outputs=1 + len(initial),
     )
     return [op.with_sizes(results[0], (steps, count, batch, units)), *results[1:]]
+
+
+def _layer_of_rows(
+    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
+    lengths: Value | None,
+) -> list[Value]:  # fmt: skip
+    """Returns the results of ``_layer`` with one more sequence, of zeros, which they leave out.
+
+    An LSTM or GRU of ONNX Runtime without a sequence ends the process, and the data may select none.
+    """
+    steps, batch, features = op.sizes(x)
+    row = [0, 0, 0, 0, 1, 0]
+    longer = op.with_sizes(op.Pad(x, row), (steps, batch + 1, features))
+    states = [None if each is None else op.Pad(each, row) for each in initial]
+    lengths = None if lengths is None else op.Concat(lengths, op.constant([1], DataType.INT32), axis=0)
+    y, *finals = _layer(op, kind, longer, weights, states, lengths, may_be_empty=False)
+    _, count, _, units = op.sizes(y)
+    y = op.with_sizes(op.Slice(y, [0], [-1], [2]), (steps, count, batch, units))
+    return [y, *(op.Slice(each, [0], [-1], [1]) for each in finals)]
 
 
 def _joined(op: Emitter, y: Value, batch_first: bool) -> Value:

@@ -1,8 +1,12 @@
 """Matrix products, and the linear algebra that is decomposed."""
 
+import pytest
 import torch
 
+import fx_onnx
+from tests.compare import assert_close
 from tests.harness import Case, c64, cases, check, f16, f32, f64, i32, i64, u8
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
 
@@ -177,3 +181,28 @@ def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.T
 )
 def test_algorithms(case: Case) -> None:
     check(case)
+
+
+_EQUATIONS = {
+    "bhqd,bhkd->bhqk": ["Transpose", "MatMul"], "bhqk,bhkd->bqhd": ["MatMul", "Transpose"],
+    "ij,jk->ki": ["MatMul", "Transpose"], "bij,bj->bi": ["Unsqueeze", "MatMul", "Squeeze"],
+    "nbi,nbj->bij": ["Transpose", "Transpose", "Unsqueeze", "Unsqueeze", "MatMul", "Squeeze"],
+    "...ij,...jk": ["MatMul"], "n,n->": ["Unsqueeze", "Unsqueeze", "MatMul", "Squeeze"],
+    "nij,mij->nm": None, "n,m->nm": None, "ij->ji": ["Einsum"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("equation", _EQUATIONS)
+def test_einsum_of_dynamic_sizes(equation: str) -> None:
+    sizes = {"b": 3, "h": 2, "q": 4, "k": 5, "d": 6, "i": 3, "j": 4, "n": 5, "m": 7}
+    operands = equation.partition("->")[0].replace("...", "bh").split(",")
+
+    def tensors(**others: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn([(sizes | others)[label] for label in labels]) for labels in operands)
+
+    model = FunctionModule(lambda *given: torch.einsum(equation, *given))
+    shapes = tuple(dict.fromkeys(range(len(labels)), torch.export.Dim.AUTO) for labels in operands)
+    program = fx_onnx.export(model, tensors(), dynamic_shapes=(shapes,))
+    assert _EQUATIONS[equation] in (None, [node.op_type for node in program.model.graph])
+    for given in (tensors(), tensors(b=1, n=2), tensors(q=7, i=9), *(tensors(**{label: 0}) for label in "bnqi")):
+        assert_close(program(*given)[0], model(*given))

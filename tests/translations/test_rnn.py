@@ -156,3 +156,39 @@ def test_in_a_network_with_shared_weights() -> None:
 
     shapes = ({0: "batch", 1: "step"},)
     check(Twice(), (torch.randint(9, (2, 5)),), (torch.randint(9, (3, 7)),), shapes=shapes)
+
+
+class Rows(nn.Module):
+    """Runs a layer on the sequences that a mask selects, from zeros or from given states."""
+
+    def __init__(self, layer: nn.Module, with_states: bool = False) -> None:
+        super().__init__()
+        self.layer, self.with_states = layer, with_states
+
+    def forward(self, x: Tensor, mask: Tensor) -> Any:
+        rows = x[mask]
+        if not self.with_states:
+            return self.layer(rows)
+        state = torch.ones(1, rows.shape[0], 4)
+        return self.layer(rows, (state, state) if isinstance(self.layer, nn.LSTM) else state)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(Rows(kind(3, 4, batch_first=True), states) for kind in MODULES.values() for states in (False, True)),
+        Rows(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True)),
+        Rows(nn.GRU(3, 4, 2, batch_first=True, bidirectional=True)),
+    ],
+    ids=lambda module: f"{module.layer} {module.with_states}",
+)
+def test_sequences_that_data_select(module: nn.Module) -> None:
+    masks = [torch.tensor(mask).bool() for mask in ([1, 0, 1, 1, 0], [0, 0, 1, 0, 0], [0] * 5)]
+    program = check(module, *((x(5, 6, 3), mask) for mask in masks))
+    assert "Pad" in operators(program)
+
+
+def test_steps_that_data_select() -> None:
+    masks = [torch.tensor(mask).bool() for mask in ([1, 0, 1, 1, 0], [0, 0, 1, 0, 0])]
+    program = check(Rows(nn.GRU(3, 4)), *((x(5, 6, 3), mask) for mask in masks))
+    assert program(x(5, 6, 3), masks[0] & False)[0].shape == (0, 6, 4)  # eager refuses an empty sequence
