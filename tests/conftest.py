@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 
+import pytest
+
 
 def pytest_collection() -> None:
     gc.disable()
@@ -20,3 +22,9 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
     logging.getLogger("torch.__trace").propagate = True
+
+
+@pytest.fixture
+def own_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves torch's own functions in place of the faster ones of the room ``faster_tracing``."""
+    monkeypatch.setenv("FX_ONNX_FASTER_TRACING", "0")

@@ -20,13 +20,15 @@ def _make(info: Callable[..., Any], output: Callable[..., Any]) -> Sequence[Call
     drops it. The keys follow from the dtype, the layout, the device, the gradient and the bits for a conjugate and a
     negative, not from the sizes, so a scalar has the same keys. The symbolic sizes would be computed while guards are
     suppressed: for symbols that inputs have, this changes nothing but caches. If a size depends on data, it may fail,
-    so torch's methods run as they do.
+    and a trace may record the arithmetic: then torch's methods run as they do.
     """
     has_data_sizes = import_module("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    proxy_mode = import_module("torch.fx.experimental.proxy_tensor").get_proxy_mode
     checking: list[Any] = []
 
     def entry(self: Any, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any) -> Any:
-        if type(output) is not FakeTensor or not output._has_symbolic_sizes_strides or has_data_sizes(output):
+        is_symbolic = type(output) is FakeTensor and output._has_symbolic_sizes_strides
+        if not is_symbolic or proxy_mode() is not None or has_data_sizes(output):
             return info(self, state, key, func, args, kwargs, output)
         checking.append(key)
         try:
@@ -34,12 +36,12 @@ def _make(info: Callable[..., Any], output: Callable[..., Any]) -> Sequence[Call
         finally:
             checking.pop()
 
-    def result(self: Any, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+    def result(self: Any, state: Any, entry: Any, key: Any, *rest: Any) -> Any:
         if checking and checking[-1] is key and (metadata := entry.output_infos[0].metadata) is not None:
             scalar = replace(metadata, shape=(), stride=(), storage_offset=0, storage_bytes=None)
             entry = replace(entry, output_infos=(replace(entry.output_infos[0], metadata=scalar, view_idx=None),))
-            func = None  # no view, which would take the memory of its argument
-        return output(self, state, entry, key, func, args)
+            rest = (*[None] * (len(rest) - 1), rest[-1])  # no operator, because a view takes the memory of its argument
+        return output(self, state, entry, key, *rest)
 
     return entry, result
 

@@ -85,15 +85,23 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._get_output_info_for_cache_entry": {
         "2.13": "110e8d0c87ca6b5b",
+        "2.14": "110e8d0c87ca6b5b",
+        "2.15": "2b5163a781ce24e2",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._get_output_tensor_from_cache_entry": {
         "2.13": "548bbfc0ecc471e9",
+        "2.14": "97101d7019810862",
+        "2.15": "bd6da870360351ff",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._make_cache_entry": {
         "2.13": "acbd9c87030fe241",
+        "2.14": "acbd9c87030fe241",
+        "2.15": "acbd9c87030fe241",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._output_from_cache_entry": {
         "2.13": "f7abdd8b80c8dd89",
+        "2.14": "f7abdd8b80c8dd89",
+        "2.15": "7801729c857c65a1",
     },
     "torch._subclasses.meta_utils:is_sparse_any": {
         "2.13": "2c1003b0a4714646",
@@ -162,9 +170,13 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
     },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv._evaluate_expr": {
         "2.13": "189bc166958789be",
+        "2.14": "189bc166958789be",
+        "2.15": "189bc166958789be",
     },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv.suppress_guards": {
         "2.13": "77f2c37e2daa2005",
+        "2.14": "77f2c37e2daa2005",
+        "2.15": "77f2c37e2daa2005",
     },
     "torch.fx.experimental.symbolic_shapes:_free_unbacked_symbols_with_path": {
         "2.13": "70d4e2dcedc21c64",
@@ -178,6 +190,8 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
     },
     "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols": {
         "2.13": "8389bc35da1f2177",
+        "2.14": "8389bc35da1f2177",
+        "2.15": "8389bc35da1f2177",
     },
     "torch.fx.experimental.symbolic_shapes:uninteresting_files": {
         "2.13": "cf64194343f25e16",

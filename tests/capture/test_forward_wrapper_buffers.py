@@ -12,6 +12,8 @@ from torch import Tensor, nn
 import fx_onnx
 from fx_onnx.capture.forward_wrapper import write_in_place
 
+pytestmark = pytest.mark.usefixtures("own_tracing")
+
 
 class Inner(nn.Module):
     def __init__(self, step: Callable[[Inner, Tensor], Tensor]) -> None:
