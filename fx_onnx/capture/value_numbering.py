@@ -40,6 +40,7 @@ Among them are reductions, which then reduce axes of size 1 only.
 """
 _BROADCASTS = frozenset({"copy_", "index_put_"})
 """Operators whose last argument but one is a tensor that broadcasts to the elements that they write."""
+_FILLS = frozenset({"fill_", "copy_"})
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
 """Operators whose result does not depend on the order of two tensors."""
 _META = torch.device("meta")
@@ -65,6 +66,7 @@ class ValueNumbers(TorchDispatchMode):
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
         self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
+        self._scalars: dict[int, Any] = {}  # the value of each number of a tensor that has one value, which is known
         self.versions: dict[int, int] = {}
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = self._call = 0
@@ -135,7 +137,10 @@ class ValueNumbers(TorchDispatchMode):
 
     def _own_number(self, tensor: torch.Tensor) -> int:
         if id(tensor) not in self._tensors:
-            self.define(tensor, self.number("constant", str(tensor.dtype), _contents(tensor)))
+            contents = _contents(tensor)
+            self.define(tensor, number := self.number("constant", str(tensor.dtype), contents))
+            if not tensor.ndim and isinstance(contents, _Scalar):
+                self._scalars[number] = contents.value
         return self._tensors[id(tensor)][1]
 
     def __torch_dispatch__(
@@ -156,7 +161,7 @@ class ValueNumbers(TorchDispatchMode):
         if schema.draws:
             self._draws += 1
             read = (*read, ("draw", self._call, self._draws))
-        key = self.number(func, *read)
+        key = self.number(*(self._fill(schema, given) or (func, *read)))
         for tensor in _leaves([given[place] for place in schema.written]):
             if isinstance(tensor, torch.Tensor):
                 memory = storage_id(tensor)
@@ -165,12 +170,23 @@ class ValueNumbers(TorchDispatchMode):
             first = given[0] if given and isinstance(given[0], torch.Tensor) else None
             for place, each in enumerate(_leaves([result])):
                 self._define_symbols(self.number(key, place), each.shape if isinstance(each, torch.Tensor) else [each])
+            if schema.name == "scalar_tensor":
+                self._scalars[self.number(key, 0)] = given[0]
             result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
             for place, each in enumerate(_leaves([result])):
                 number = self.number(key, place)
                 if isinstance(each, torch.Tensor) and each is not first:
                     self._define_result(schema, each, first, number)
         return result
+
+    def _fill(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
+        """Returns what identifies a write of one number, which has several forms; nothing for another call."""
+        number = given[1] if schema.name in _FILLS else None
+        if isinstance(number, torch.Tensor):
+            number = self._scalars.get(self._own_number(number))
+        if not isinstance(number, (int, float)):
+            return ()
+        return "fill", *self.read(given[0]), str(int(number) if number == number // 1 else number)
 
     def _read_all(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
         """Returns what identifies the arguments of a call, in the same order for the same result."""
@@ -213,6 +229,10 @@ class ValueNumbers(TorchDispatchMode):
 
     def _define_result(self, schema: _Schema, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
+        if given is not None and schema.name in _MOVES and given.dtype == result.dtype:
+            value = self._scalars.get(self._own_number(given))
+            if value is not None:
+                self._scalars[number] = value
         same = (
             given is not None
             and given.dtype == result.dtype
@@ -293,4 +313,12 @@ def _contents(tensor: torch.Tensor) -> Hashable:
     if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.numel() > _SMALL:
         return ("memory", storage_id(tensor), tensor.storage_offset(), *tensor.stride())
     with unset_fake_temporarily(), torch.no_grad():
-        return (str(tensor.dtype), *tensor.shape, str(tensor.tolist()))
+        values = tensor.tolist()
+        return (str(tensor.dtype), *tensor.shape, str(values)) if tensor.ndim else _Scalar(str(tensor.dtype), values)
+
+
+class _Scalar(NamedTuple):
+    """The contents of a constant without axes."""
+
+    dtype: str
+    value: Any

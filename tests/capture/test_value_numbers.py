@@ -50,6 +50,15 @@ def through_a_view(first: float) -> Callable[[Tensor], Tensor]:
     return write
 
 
+def written(write: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        y = x * 1
+        write(y[:, :1])
+        return y
+
+    return forward
+
+
 def read_before_the_write(x: Tensor) -> Tensor:
     y = x * 1
     z = y + 1
@@ -95,6 +104,10 @@ def drops(x: Tensor) -> Tensor:
         (read_before_the_write, lambda x: x * 1 + 1, EQUAL),
         (read_after_the_write, lambda x: x * 1 + 1, RENUMBERED),
         (lambda x: x.add_(1), lambda x: x + 1, RENUMBERED),
+        (written(lambda y: y.fill_(2)), written(lambda y: y.__setitem__(slice(None), 2)), EQUAL),
+        (written(lambda y: y.fill_(2)), written(lambda y: y.copy_(torch.tensor(2.0))), EQUAL),
+        (written(lambda y: y.fill_(2)), written(lambda y: y.__setitem__(slice(None), 2.5)), RENUMBERED),
+        (written(lambda y: y.fill_(2)), written(lambda y: y.copy_(torch.tensor(3))), RENUMBERED),
         # random numbers
         (drops, drops, EQUAL),
         (lambda x: drops(x) + 1, lambda x: drops(drops(x)) + 1, RENUMBERED),
