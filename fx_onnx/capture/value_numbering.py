@@ -186,7 +186,7 @@ class ValueNumbers(TorchDispatchMode):
             number = self._scalars.get(self._own_number(number))
         if not isinstance(number, (int, float)):
             return ()
-        return "fill", *self.read(given[0]), str(int(number) if number == number // 1 else number)
+        return "fill", self.read(given[0]), str(int(number) if number == number // 1 else number)
 
     def _read_all(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
         """Returns what identifies the arguments of a call, in the same order for the same result."""

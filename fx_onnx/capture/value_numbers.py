@@ -25,6 +25,7 @@ from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.python_values import PythonState
 from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.capture.value_numbering import ValueNumbers
+from fx_onnx.onnx_model.tolerances import are_close
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.torch_private import (
@@ -202,7 +203,7 @@ class FakeRuns:
         tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         if not any(each.numel() for each in want) and all(each.numel() for each in tensors):
             return Outcome.UNKNOWN  # the data left no element to compare
-        self.seen = _difference(got, want, "differs", _is_close)
+        self.seen = _difference(got, want, "differs", are_close)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
 
     def _results_of_numbers(self, run: Callable[..., Any], args: Any, kwargs: Any, seed: int = 0) -> list[torch.Tensor]:
@@ -266,7 +267,7 @@ def compare_results(got: Any, want: Any) -> Outcome:
         return Outcome.EQUAL if got == want else Outcome.RENUMBERED if got[0] == want[0] else Outcome.DIFFERENT
     if isinstance(got, type) or isinstance(want, type):
         return Outcome.EQUAL if got is want else Outcome.DIFFERENT
-    return Outcome.DIFFERENT if _difference(got, want, "differs", _is_close) else Outcome.EQUAL
+    return Outcome.DIFFERENT if _difference(got, want, "differs", are_close) else Outcome.EQUAL
 
 
 def _raised(error: Exception) -> str:
@@ -283,11 +284,6 @@ def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: 
 
 def _are_empty(values: Iterable[Any]) -> bool:
     return any(isinstance(each, torch.Tensor) and 0 in each.shape for each in values)
-
-
-def _is_close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    same = got.shape == want.shape and got.dtype == want.dtype
-    return same and torch.allclose(got, want, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:

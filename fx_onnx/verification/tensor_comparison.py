@@ -1,13 +1,15 @@
-"""The one comparison of a value of the ONNX program with that of PyTorch, and the one table of tolerances."""
+"""The one comparison of a value of the ONNX program with that of PyTorch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+
+from fx_onnx.onnx_model.tolerances import Limits, limits_of
 
 __all__ = [
     "TORCH_ONNX",
@@ -22,34 +24,6 @@ __all__ = [
 ]
 
 
-class Limits(NamedTuple):
-    """What values may differ by.
-
-    Attributes:
-        rtol: the largest difference relative to the largest expected magnitude.
-        atol: added to it, because an output of zeros has no magnitude to be relative to.
-        outliers: the share of the elements that may exceed both, up to ``OUTLIER_FACTOR`` times.
-    """
-
-    rtol: float
-    atol: float = 1e-7
-    outliers: float = 0.0
-
-
-LIMITS: dict[torch.dtype, Limits] = {
-    torch.float64: Limits(1e-6),
-    torch.float32: Limits(1e-4),
-    torch.float16: Limits(1e-2, outliers=1e-3),
-    torch.bfloat16: Limits(5e-2, outliers=1e-3),
-}
-"""The tolerances of dtypes. Integers and booleans must be equal.
-
-A number of 16 bits has 3 or 2 significant digits. ONNX Runtime and PyTorch round intermediate results in a different
-order, so among many elements a few differ by several roundings although both sides are right. A tensor of fewer than
-1,000 elements has no outliers.
-"""
-FLOAT8 = Limits(0.25)
-EXACT = Limits(0.0, 0.0)
 TORCH_ONNX = Limits(1e-3)
 """The tolerance of ``torch.onnx.verification``, relative to each element, for all dtypes."""
 OUTLIER_FACTOR = 4
@@ -77,8 +51,7 @@ class Tolerance:
 
     def limits(self, dtype: torch.dtype) -> Limits:
         """Returns what values of a dtype may differ by. There are no outliers if the caller gives a tolerance."""
-        inexact = dtype.is_floating_point or dtype.is_complex
-        default = LIMITS.get(dtype.to_real(), FLOAT8) if inexact else EXACT
+        default = limits_of(dtype)
         if self.rtol is None and self.atol is None and self.outliers is None:
             return default
         rtol = default.rtol if self.rtol is None else self.rtol
@@ -150,7 +123,7 @@ def compare(
     magnitudes, absolute = distances(expected, found)
     limits = tolerance.limits(expected.dtype)
     scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
-    if not most and limits == EXACT:
+    if not (most or limits.rtol or limits.atol):
         most = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
     allowed = limits.atol + limits.rtol * scale
     exceeding = absolute > (limits.atol + limits.rtol * magnitudes if tolerance.by_element else allowed)
