@@ -63,10 +63,13 @@ def _int4() -> Any:
 
 _BLOCK = 32
 
+_INT8 = Precision(config=_int8, rtol=1e-2, rounds_activations=True)
+
 PRECISIONS = {
     "fp32": Precision(),
     "fp16": Precision(half=True, rtol=1e-2),
-    "int8": Precision(config=_int8, rtol=1e-2, rounds_activations=True),
+    "int8": _INT8,
+    "q8": _INT8,
     "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
     "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
 }
@@ -110,8 +113,8 @@ class Layout:
             raise ValueError(f"{wrong[0]!r} in suffixes is not one of the precisions {', '.join(PRECISIONS)}")
 
 
-_ONE_NAME = dict.fromkeys(PRECISIONS, "")
-_SUFFIXES = {name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS}
+_SUFFIXES = {name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS if name != "q8"}
+_ONE_NAME = dict.fromkeys(_SUFFIXES, "")
 _PAIR = ("encoder_model", "decoder_model_merged")
 _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
@@ -148,7 +151,7 @@ _OWN = {
     ),
     "transformers.js": Layout(
         files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
-        suffixes=_SUFFIXES,
+        suffixes={**_SUFFIXES, "q8": "_quantized"},  # the name of 8 bits that it takes by default
         dims={"batch": "batch_size"},
         target=_RUNTIME,  # onnxruntime-web has the same operators
         external_data=False,

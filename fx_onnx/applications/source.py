@@ -191,12 +191,14 @@ def find_row(
     Raises:
         ArgumentError: there is no such row.
     """
-    from fx_onnx.applications.tasks import TASKS  # it imports torch, which a refused folder does not need
+    from fx_onnx.applications.tasks import OTHER_NAMES, TASKS  # it imports torch, which a refused folder does not need
 
     if task is not None and not (isinstance(task, str) and task in TASKS):
+        plain = task.removesuffix("-with-past") if isinstance(task, str) else ""  # the suffix is optimum's
+        name = OTHER_NAMES.get(plain, plain)
+        hint = f"; here it is {name!r}." if name in TASKS else did_you_mean(task, TASKS) or "."
         raise ArgumentError(
-            f"The task {shown(task)} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
-            id=MessageId.COMMAND_OPTION,
+            f"The task {shown(task)} is not one of {', '.join(TASKS)}{hint}", id=MessageId.COMMAND_OPTION
         )
     fitting = list(_fitting(task, config, trust_remote_code))
     exact = [(name, row) for name, row, classes in fitting if architecture in {cls.__name__ for cls in classes}]

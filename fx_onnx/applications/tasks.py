@@ -115,6 +115,21 @@ TASKS = Records(
 The first task whose class builds an architecture is its default. AutoModel builds every type, so its tasks are last.
 """
 
+OTHER_NAMES = {
+    "causal-lm": "text-generation",
+    "default": "feature-extraction",
+    "image-to-text-generation": "image-to-text",
+    "masked-im": "masked-image-modeling",
+    "masked-lm": "fill-mask",
+    "semantic-segmentation": "image-segmentation",
+    "seq2seq-lm": "text2text-generation",
+    "sequence-classification": "text-classification",
+    "speech2seq-lm": "automatic-speech-recognition",
+    "text-to-speech": "text-to-audio",
+    "vision2seq-lm": "image-to-text",
+}
+"""A name that optimum has, or had, for a task → the name of the task."""
+
 PIPELINE = Task("DiffusionPipeline", (), diffusion)
 """The row of a pipeline of diffusers, which is no task of transformers."""
 

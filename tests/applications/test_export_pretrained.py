@@ -67,9 +67,10 @@ def test_layouts_of_decoders(tmp_path: Path) -> None:
     pytest.importorskip("torchao")
     _source("AutoModelForCausalLM", tmp_path / "source")
     files = export_pretrained(
-        tmp_path / "source", tmp_path / "js", layout="transformers.js", precision=("fp16", "q4"), verify=False
+        tmp_path / "source", tmp_path / "js", layout="transformers.js", precision=("fp16", "q4", "q8"), verify=False
     )
-    assert [file.name for file in files] == ["onnx/model_fp16.onnx", "onnx/model_q4.onnx"]
+    names = ["onnx/model_fp16.onnx", "onnx/model_q4.onnx", "onnx/model_quantized.onnx"]
+    assert [file.name for file in files] == names
     assert all(0 < file.distance < 0.1 for file in files) and files[1].kept
     for file in files:
         given = onnxruntime.InferenceSession(tmp_path / "js" / file.name).get_inputs()
@@ -121,6 +122,11 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
     for name, value in wrong.items():
         with pytest.raises(ArgumentError, match=f"The {name} '{value}' is not one of"):
             export_pretrained(source, out, **{name: value})  # type: ignore[arg-type]
+    for name, own in {"masked-lm": "fill-mask", "text-generation-with-past": "text-generation"}.items():
+        with pytest.raises(ArgumentError, match=f"The task '{name}' is not one of .*; here it is '{own}'"):
+            export_pretrained(source, out, task=name)
+    with pytest.raises(ArgumentError, match="The precision 'q8' is not one of"):
+        export_pretrained(source, out, layout="optimum", precision="q8")
     with pytest.raises(ArgumentError, match=r"no modules\.json"):
         export_pretrained(source, out, layout="sentence-transformers")
     with pytest.raises(
