@@ -118,21 +118,26 @@ class PythonState:
         found = [value for other, value in _values(self._model, self._buffers) if other == place]
         return dict(_leaves(found[0], set(), (), [])) if found else {}
 
-    def restore(self, kept: Collection[Place] = ()) -> None:
-        """Restores the values that have changed, but for those at some places.
+    def restore(self, kept: Collection[Place] = (), shared: Collection[Place] = ()) -> None:
+        """Restores the attributes of the modules that have changed.
 
         What is equal is not written, because another thread may read it meanwhile.
+
+        Args:
+            kept: The places that stay as they are.
+            shared: The attributes of classes and the global variables that are restored too. Others may change them.
         """
         for path, module, name, items in self._spaces:
             space = _spaces(module)[name]
             names = {*_REPLACED, *(place.name for place in kept if place.owner == path)}
             others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
             restore_items(space, others | {key: space[key] for key in names & space.keys()})
+        left = {*kept, *(place for place, *_ in self._shared if place not in shared)}
         for place, space, value in self._shared:
-            if place not in kept and vars(space).get(place.name) is not value:
+            if place not in left and vars(space).get(place.name) is not value:
                 setattr(space, place.name, _copy_of_iterator(value))
         for place, container, items in self._containers:
-            if place not in kept:
+            if place not in left:
                 _refill(container, items)
 
 

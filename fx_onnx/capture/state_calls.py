@@ -76,7 +76,7 @@ class _Calls:
             except (Undecidable, *UNDECIDED):
                 continue
             finally:
-                self._left.restore()
+                self._left.restore(shared=self._places)
             outcomes = {*map(compare_results, used, self._first[way])}
             if outcomes == {Outcome.EQUAL}:
                 return False
@@ -102,7 +102,7 @@ class _Calls:
 
     def _restore(self, kept: Collection[Place] = ()) -> None:
         """Restores all but some places, and the generators from which the forward draws."""
-        self._state.restore(kept)
+        self._state.restore(kept, shared=self._places)
         if RANDOM[0] in self._places and RANDOM[0] not in kept:
             random.setstate(self._generators[0])
         if RANDOM[1] in self._places and RANDOM[1] not in kept:
@@ -130,5 +130,5 @@ class _Calls:
             pass
         finally:
             sys.settrace(outer)
-            self._left.restore()
+            self._left.restore(shared=self._places)
         return lines

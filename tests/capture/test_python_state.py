@@ -241,7 +241,7 @@ def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
         program = fx_onnx.export(Outer(model()).eval(), (torch.arange(2.0),))
     (finding,) = program.findings
     assert finding.id == "FX1117" and f"The forward changes {kind} of inner ({model.__name__})" in finding.text
-    assert [str(each.message) for each in caught] == [str(finding)]  # and none of torch
+    assert [str(each.message) for each in caught] == [f"{finding.text} [fx-onnx explain FX1117]"]  # and none of torch
     assert finding.place.split(":")[0].endswith("test_python_state.py")
 
 

@@ -96,6 +96,8 @@ def test_what_has_changed_is_restored() -> None:
     TOTAL.append(3)
     Model.shared += 1
     state.restore()
+    assert len(TOTAL) > len(total) and Model.shared > shared  # another thread may have changed them
+    state.restore(shared=state.values)
     assert model.config is config is model.inner.config and set(vars(config)) == {"parent", "sizes"}
     assert config.sizes["rows"] is rows and rows == [1] and config.parent is config
     assert model.array.tolist() == [0, 0] and len(model.tensors) == 1 and not hasattr(model.inner, "extra")
