@@ -200,6 +200,8 @@ class ValueNumbers(TorchDispatchMode):
 
     def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
+        if self._on_meta and schema.writes_own_shape:
+            return given[0]  # the meta kernel of some, such as hardswish_, computes all steps
         if not self._on_meta or schema.is_mutable or schema.may_view:
             return func(*args, **kwargs)
         key = func, *map(_layout, _leaves(given))
@@ -273,6 +275,7 @@ class _Schema(NamedTuple):
     parameters: Sequence[tuple[str, Any]]  # with the defaults
     written: Sequence[int]  # the places of the arguments that it writes into
     is_mutable: bool
+    writes_own_shape: bool  # in place, into the only tensor, whose layout stays
     may_view: bool
     draws: bool  # random numbers
     needs_values: bool  # an index does for a mask only, which its kernel for meta tensors refuses
@@ -283,11 +286,14 @@ class _Schema(NamedTuple):
 def _schema(func: OpOverload) -> _Schema:
     schema = func._schema
     arguments = schema.arguments
+    tensors = sum("Tensor" in str(each.type) for each in arguments)
+    is_in_place = schema.name.endswith("_") and torch.Tag.inplace_view not in func.tags
     return _Schema(
         schema.name.removeprefix("aten::"),
         [(each.name, each.default_value) for each in arguments],
         [place for place, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write],
         schema.is_mutable,
+        schema.is_mutable and tensors == 1 and is_in_place,
         bool(schema.returns) and schema.returns[0].alias_info is not None,
         torch.Tag.nondeterministic_seeded in func.tags,
         not _NEEDS_VALUES.isdisjoint(func.tags) and func._schema.name != "aten::index",
