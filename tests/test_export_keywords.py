@@ -63,7 +63,9 @@ def test_the_parameters_are_those_of_torch() -> None:
 
 
 def test_arguments_after_f_are_given_by_keyword() -> None:
-    with pytest.raises(ArgumentError, match=r"give the others by keyword, such as export_params=True\. \[FX\d+\]$"):
+    with pytest.raises(
+        ArgumentError, match=r"give the others by keyword, such as export_params=True\. \[fx-onnx explain FX\d+\]$"
+    ):
         fx_onnx.export(Net().eval(), (X,), None, True)  # type: ignore[arg-type]
 
 

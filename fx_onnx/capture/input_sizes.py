@@ -26,10 +26,10 @@ from fx_onnx.capture.size_candidates import Condition, Sizes
 from fx_onnx.sizes.trial_sizes import SIZES
 from fx_onnx.torch_internals.torch_private import pytree
 
-__all__ = ["MANY", "InputSizes"]
+__all__ = ["MANY", "SMALL", "InputSizes"]
 
 MANY = 6  # the number of dims from which on the sizes of one dim change at a time
-_SMALL = 64  # up to where each size of a dim is tried alone
+SMALL = 64  # up to where each size of a dim is tried alone
 _SMALL_OF_ALL = 5  # and those of all dims together
 
 
@@ -120,7 +120,7 @@ class InputSizes:
         """Returns small sizes from 1 on: of each dim alone, and of all dims together if there are few."""
         symbols = [each for each in self.names if each in self.larger]
         found: list[Sizes] = [
-            {**self.larger, symbol: n} for symbol in symbols for n in self.requested(symbol, range(1, _SMALL)) if n
+            {**self.larger, symbol: n} for symbol in symbols for n in self.requested(symbol, range(1, SMALL)) if n
         ]
         if 1 < len(symbols) <= 3:
             sizes = [[n for n in self.requested(each, range(1, _SMALL_OF_ALL)) if n] for each in symbols]

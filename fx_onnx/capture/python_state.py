@@ -147,8 +147,10 @@ def compares_identity(model: torch.nn.Module) -> bool:
 
     Strict mode answers no for each number that depends on data.
     """
-    kinds = {base for module in model.modules() for base in type(module).__mro__ if not is_library(base.__module__)}
-    waiting = [inspect.unwrap(getattr(each, "fget", None) or each) for kind in kinds for each in vars(kind).values()]
+    owners = [*model.modules(), *(each for module in model.modules() for each in vars(module).values())]
+    kinds = {base for owner in owners for base in type(owner).__mro__ if not is_library(base.__module__)}
+    attributes = [each for owner in (*kinds, *model.modules()) for each in vars(owner).values()]
+    waiting = [inspect.unwrap(getattr(each, "fget", None) or getattr(each, "__func__", each)) for each in attributes]
     codes = dict[CodeType, None]()
     while waiting:
         function = waiting.pop()

@@ -97,6 +97,8 @@ class PythonState:
             for path, module in model.named_modules()
             for name, space in _spaces(module).items()
         ]
+        hooks = (each for module in model.modules() for each in vars(module).values() if type(each) is OrderedDict)
+        self._hooks = [(each, dict(each)) for each in hooks]
         self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
         self._containers: list[tuple[Place, Any, Any]] = []
         self.values: dict[Place, Values] = _states_of_generators()
@@ -132,6 +134,9 @@ class PythonState:
             names = {*_REPLACED, *(place.name for place in kept if place.owner == path)}
             others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
             restore_items(space, others | {key: space[key] for key in names & space.keys()})
+        for hooks, items in self._hooks:
+            if hooks.keys() != items.keys():
+                restore_items(hooks, items)
         left = {*kept, *(place for place, *_ in self._shared if place not in shared)}
         for place, space, value in self._shared:
             if place not in left and vars(space).get(place.name) is not value:

@@ -35,7 +35,7 @@ from fx_onnx.capture.size_candidates import (
     weaker_conditions,
 )
 from fx_onnx.capture.size_runs import SizeRuns
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.value_numbers import PROGRAM_FAILS, FakeRuns, Outcome
 from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
@@ -345,7 +345,9 @@ class SizeProof:
             return
         names, equal = self.sizes.names.keys(), self._runs.equal
         left = [each for each in inner_conditions(self._program, self.sizes.defined) if {*each.symbols} <= names]
-        points = [point for point in self.sizes.small() if all(each.holds(point) for each in kept)] if left else []
+        if not left:
+            return
+        points = [point for point in self.sizes.small() if all(each.holds(point) for each in kept)]
         empty = [each.expression.args[0] for each in left if _is_of(each, 0) and not all(map(each.holds, points))]
         empty_sizes(self.sizes.shape_env).update(empty)
         left = [each for each in left if not _is_of(each, 1) or all(map(each.holds, equal))]
@@ -359,8 +361,10 @@ class SizeProof:
             if outcome in _OPEN or (outcome is Outcome.EQUAL and not all(_is_of(each, 1) for each in most)):
                 outcome = self._runs.of_numbers(point)
             left = [each for each in left if each not in most]
+            if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
+                continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                found = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
+                found = replace(_simplest(most[0], points), kind="bound" if outcome is Outcome.RAISES else "finding")
                 yield self._witnessed(found, [(point, outcome)], {outcome})
                 points = [point for point in points if found.holds(point)]
                 left += most[1:]
@@ -396,6 +400,19 @@ class SizeProof:
         larger = self.sizes.larger
         asked = changed_questions(self.sizes.shape_env, larger, {**larger, symbol: size})
         return next((each.place for each in asked), "")
+
+
+def _simplest(condition: Condition, points: Sequence[Sizes]) -> Condition:
+    """Returns a condition on one dim as its smallest size, or as the one size that it excludes, if it is that."""
+    if len(condition.symbols) != 1:
+        return condition
+    (symbol,) = condition.symbols
+    allowed = sorted({point[symbol] for point in points})
+    excluded = sorted({point[symbol] for point in points if not condition.holds(point)})
+    count = len(excluded)
+    if excluded == allowed[:count] and count < len(allowed):
+        return replace(condition, expression=symbol >= allowed[count])
+    return replace(condition, expression=sympy.Ne(symbol, excluded[0])) if count == 1 else condition
 
 
 def _is_of(condition: Condition, size: int) -> bool:

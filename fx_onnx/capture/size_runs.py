@@ -12,7 +12,7 @@ from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 __all__ = ["SizeRuns"]
 
 _MOST_NUMBERS = 8  # how many runs with numbers one capture may cost
-_LARGE_INPUT = 2**22  # the number of elements of the inputs from which on no run has numbers
+_FEW = 2**12  # how many elements the inputs of a run with numbers may have, if the example has less
 
 
 class SizeRuns:
@@ -63,7 +63,8 @@ class SizeRuns:
         key = tuple(sizes.items())
         if key not in self._of_numbers:
             outcome = Outcome.UNKNOWN
-            if len(self._of_numbers) < _MOST_NUMBERS and self._sizes.elements(sizes) <= _LARGE_INPUT:
+            most = max(self._sizes.elements(self._sizes.example), _FEW)
+            if len(self._of_numbers) < _MOST_NUMBERS and self._sizes.elements(sizes) <= most:
                 given = self._sizes.arguments(sizes, lambda leaf, shape: with_other_values(resized(leaf, shape)))
                 outcome = self._runs.compare_numbers(*given)
                 self._seen[key] = self._runs.seen

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -62,27 +62,33 @@ class _Calls:
         self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
         self._given = [partial(proof.sizes.arguments, each) for each in (usual, usual, other, *[usual] * (_CALLS - 3))]
-        self._first: dict[Any, Sequence[Any]] = {}  # the results in the first state, by the way of calling
+        self._first: dict[Any, Any] = {}  # the results in the first state, by the way and the number of the call
 
     def depend(self, kept: Collection[Place]) -> bool | None:
         """Returns whether results depend on what earlier calls left at places; None if it is unknown."""
-        for way in (True, False, None):
+        for way, count in ((True, _CALLS), (False, _CALLS), (None, 2), (None, _CALLS)):  # two calls often tell
             try:
-                if way not in self._first:
-                    self._first[way] = [self._result(way, number) for number in range(1, _CALLS)]
-                if any(isinstance(each, type) for each in self._first[way]):
-                    continue  # the module cannot run so
-                used = [self._result(way, number, kept if number else ()) for number in range(_CALLS)][1:]
+                outcomes = self._outcomes(way, count, kept)
             except (Undecidable, *UNDECIDED):
                 continue
             finally:
                 self._left.restore(shared=self._places)
-            outcomes = {*map(compare_results, used, self._first[way])}
-            if outcomes == {Outcome.EQUAL}:
-                return False
-            if way is None or Outcome.DIFFERENT in outcomes:
+            if Outcome.DIFFERENT in outcomes:
                 return True
+            if outcomes == {Outcome.EQUAL} and count == _CALLS:
+                return False
         return None
+
+    def _outcomes(self, way: bool | None, count: int, kept: Collection[Place]) -> set[Outcome]:
+        """Compares the results of calls in a row, but for the first, with those in the first state."""
+        for number in range(1, count):
+            if (way, number) not in self._first:
+                self._first[way, number] = self._result(way, number)
+        first = [self._first[way, number] for number in range(1, count)]
+        if any(isinstance(each, type) for each in first):
+            raise Undecidable  # the module cannot run so
+        used = [self._result(way, number, kept if number else ()) for number in range(count)]
+        return {*map(compare_results, used[1:], first)}
 
     def _result(self, way: bool | None, number: int, kept: Collection[Place] = ()) -> Any:
         """Calls the model after a restoration of all but some places; returns what identifies its results.

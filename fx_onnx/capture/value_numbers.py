@@ -35,11 +35,11 @@ from fx_onnx.torch_internals.torch_private import (
     storage_id,
 )
 
-__all__ = ["FakeRuns", "Outcome", "compare_results"]
+__all__ = ["PROGRAM_FAILS", "FakeRuns", "Outcome", "compare_results"]
 
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
-_FAILS = "the program fails, and the module does not"
+PROGRAM_FAILS = "the program fails, and the module does not"
 
 
 class FakeRuns:
@@ -123,7 +123,7 @@ class FakeRuns:
         except Undecidable:
             return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
-            self.seen = _FAILS
+            self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
         if got == want:
             return Outcome.EQUAL
@@ -198,7 +198,7 @@ class FakeRuns:
         try:
             got = self._results_of_numbers(self._run_program, args, kwargs)
         except Exception:  # an operator of the program refuses the sizes
-            self.seen = _FAILS
+            self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
         tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
         if not any(each.numel() for each in want) and all(each.numel() for each in tensors):

@@ -29,7 +29,7 @@ def messages(function: object, *args: Tensor, dims: tuple[object, ...], **option
         warnings.simplefilter("always", OnnxExporterWarning)
         capture(parse_request(Function(function).eval(), args, dynamic_shapes=spec, **options))
     texts = [str(each.message) for each in caught if each.category is OnnxExporterWarning]
-    return [re.sub(r" \(\S+:\d+: .*\)\.$", ".", text.rpartition(" [FX")[0]) for text in texts]
+    return [re.sub(r" \(\S+:\d+: .*\)\.$", ".", text.rpartition(" [fx-onnx explain FX")[0]) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_many_equal_dims_are_counted() -> None:
     def total(x: list[Tensor]) -> Tensor:
         return torch.stack(x).sum(0)
 
-    with pytest.warns(OnnxExporterWarning, match=r"and 4 more equal \(.*\)\. \[FX\d+\]$"):
+    with pytest.warns(OnnxExporterWarning, match=r"and 4 more equal \(.*\)\. \[fx-onnx explain FX\d+\]$"):
         capture(parse_request(Function(total).eval(), ([t(3)] * 8,), dynamic_shapes=([{0: Dim.AUTO}] * 8,)))
 
 

@@ -93,9 +93,11 @@ def test_what_has_changed_is_restored() -> None:
     model.array.fill(3)
     model.inner.extra, model.tensors = 1, ()  # type: ignore[assignment]
     next(model.left)
+    model.inner.register_forward_hook(print)
     TOTAL.append(3)
     Model.shared += 1
     state.restore()
+    assert not model.inner._forward_hooks
     assert len(TOTAL) > len(total) and Model.shared > shared  # another thread may have changed them
     state.restore(shared=state.values)
     assert model.config is config is model.inner.config and set(vars(config)) == {"parent", "sizes"}

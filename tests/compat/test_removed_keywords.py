@@ -63,7 +63,7 @@ def test_what_changes_nothing_says_so_once(caplog: pytest.LogCaptureFixture) -> 
         ({"export_raw_ir": True}, {}, "TorchScript's graph"),
         ({"fallback": "yes"}, {}, "fallback must be True, False or None"),
         ({"dynamic_axis": {}}, {"dynamic_axes": None}, "has no argument 'dynamic_axis'; did you mean 'dynamic_axes'"),
-        ({"zzz": 1}, {}, r"has no argument 'zzz'\. \[FX\d+\]$"),
+        ({"zzz": 1}, {}, r"has no argument 'zzz'\. \[fx-onnx explain FX\d+\]$"),
     ],
 )
 def test_what_is_refused(removed: dict[str, Any], given: dict[str, Any], message: str) -> None:
@@ -80,6 +80,8 @@ def test_the_keyword_of_today_may_say_the_same() -> None:
 
 def test_positional_arguments_are_named() -> None:
     refuse_positional(())
-    with pytest.raises(UnknownArgumentError, match=r"such as export_params=True, verbose=False\. \[FX\d+\]$") as caught:
+    with pytest.raises(
+        UnknownArgumentError, match=r"such as export_params=True, verbose=False\. \[fx-onnx explain FX\d+\]$"
+    ) as caught:
         refuse_positional((True, False))
     assert isinstance(caught.value, TypeError)

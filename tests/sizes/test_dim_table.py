@@ -20,7 +20,7 @@ def test_text() -> None:
 
 
 def test_conditions() -> None:
-    even = SizeCondition("n % 2 == 0", "finding", ("n",), "takes another branch", "", lambda n: n % 2 == 0)
+    even = SizeCondition("n % 2 == 0", "finding", ("n",), "takes another branch", "", _holds=lambda n: n % 2 == 0)
     longer = SizeCondition("n < m", "bound", ("n", "m"), _holds=lambda n, m: n < m)
     assert [even.holds({"n": n, "m": 0}) for n in (2, 3)] == [True, False]
     assert [longer.holds({"m": m, "n": 2}) for m in (2, 3)] == [False, True]

@@ -66,7 +66,7 @@ def test_only_the_keys_of_a_static_cache_that_are_written_are_read() -> None:
     ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match=rf"no target '{name}'; {hint} \[FX\d+\]$"):
+    with pytest.raises(fx_onnx.ArgumentError, match=rf"no target '{name}'; {hint} \[fx-onnx explain FX\d+\]$"):
         exported(padded_maximum, torch.ones(2, 3), target=name)
 
 

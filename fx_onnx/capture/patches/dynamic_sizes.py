@@ -89,8 +89,9 @@ def replace_kernels() -> Iterator[None]:
         yield
 
 
+_GRADIENTS = aten.gradient.found
 _READING_SIZES = (
-    *(getattr(aten.gradient, name) for name in aten.gradient.overloads()), aten.kron.default,
+    *(getattr(_GRADIENTS, name) for name in (_GRADIENTS.overloads() if _GRADIENTS else ())), aten.kron.default,
     aten.linalg_multi_dot.default, aten.chain_matmul.default,
 )  # fmt: skip
 """Operators that torch composes of others with sizes that are plain numbers."""
