@@ -135,7 +135,7 @@ class PythonState:
             others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
             restore_items(space, others | {key: space[key] for key in names & space.keys()})
         for hooks, items in self._hooks:
-            if hooks.keys() != items.keys():
+            if not kept and hooks.keys() != items.keys():  # a kept value may tell that they are there
                 restore_items(hooks, items)
         left = {*kept, *(place for place, *_ in self._shared if place not in shared)}
         for place, space, value in self._shared:

@@ -359,7 +359,9 @@ class SizeProof:
             point = points[excluded.index(most)]
             outcome = self._outcome(point)
             if outcome in _OPEN or (outcome is Outcome.EQUAL and not all(_is_of(each, 1) for each in most)):
-                outcome = self._runs.of_numbers(point)
+                of_numbers = self._runs.of_numbers(point)
+                # where only numbers tell, as with selected boxes, other numbers are no proof of such a condition
+                outcome = of_numbers if outcome is not Outcome.UNKNOWN or of_numbers is Outcome.RAISES else outcome
             left = [each for each in left if each not in most]
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes

@@ -29,9 +29,13 @@ _HEADS, _UTILS, _TRANSFORM = (f"torchvision.models.detection.{name}" for name in
 
 
 def _eager_kernel(module: str, name: str) -> Callable[..., Any]:
-    """Returns a kernel for real tensors that calls torchvision's original function."""
-    # the function is looked up at the call, because a patch may replace it meanwhile
-    return lambda *args: getattr(sys.modules[module], name)(*args)  # noqa: PLW0108
+    """Returns a kernel for real tensors that calls torchvision's original function, also while a patch replaces it."""
+
+    def kernel(*args: Any) -> Any:
+        function = getattr(sys.modules[module], name)
+        return getattr(function, "original", function)(*args)
+
+    return kernel
 
 
 @cache

@@ -37,7 +37,8 @@ def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]
     """Returns a function that calls ``replacement`` in the current thread, and ``original`` in all other threads.
 
     The function has the name and the signature of the replacement. After a call of its ``end``, it calls ``original``
-    in all threads: another thread may have kept it, as ``warnings.catch_warnings`` does.
+    in all threads: another thread may have kept it, as ``warnings.catch_warnings`` does. It has the other one as
+    ``original``.
     """
     thread = get_ident()
 
@@ -51,7 +52,7 @@ def in_this_thread(replacement: Callable[..., Any], original: Callable[..., Any]
         nonlocal thread
         thread = _NO_THREAD
 
-    vars(dispatcher)["end"] = end
+    vars(dispatcher).update(end=end, original=original)
     return dispatcher
 
 
