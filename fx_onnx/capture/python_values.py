@@ -117,8 +117,16 @@ class PythonState:
 
     def leaves(self, place: Place) -> Values:
         """Returns what is at a place now."""
-        found = [value for other, value in _values(self._model, self._buffers) if other == place]
-        return dict(_leaves(found[0], set(), (), [])) if found else {}
+        own = [
+            (module, name)
+            for path, module, name, _ in self._spaces
+            if (path, type(module)) == (place.owner, place.kind)
+        ]
+        spaces = (_spaces(module)[name] for module, name in own)
+        values = [space[place.name] for space in spaces if place.name in space]
+        if not own:
+            values = [value for other, _, value in _shared_values(self._model) if other == place]
+        return dict(_leaves(values[0], set(), (), [])) if values else {}
 
     def restore(self, kept: Collection[Place] = (), shared: Collection[Place] = ()) -> None:
         """Restores the attributes of the modules that have changed.
