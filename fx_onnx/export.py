@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: torch.nn.Module | torch.export.ExportedProgram | torch.jit.ScriptFunction[Any, Any],
+    model: torch.nn.Module | torch.export.ExportedProgram | torch.jit.ScriptFunction[Any, Any] | str | os.PathLike[str],
     args: tuple[Any, ...] | list[Any] | torch.Tensor | Mapping[str, Any] = (),
     f: str | os.PathLike[str] | BinaryIO | None = None,
     *positional: Never,
@@ -77,8 +77,9 @@ def export(
 
     Args:
         model: a Module, a TorchScript module or function (see docs/torchscript.md), or a torch.export.ExportedProgram,
-            which is not captured again. An ``ExportableModule`` gives its own arguments, dynamic shapes and names if
-            the call gives no arguments.
+            which is not captured again, or the path of a file that torch.export.save or torch.jit.save wrote, also in
+            an older torch (see docs/older_torch.md). An ``ExportableModule`` gives its own arguments, dynamic shapes
+            and names if the call gives no arguments.
         args: the example positional arguments: a tuple, a single tensor, a tuple whose last entry is a dict of keyword
             arguments, or this dict alone. A list is one argument; if ``forward`` takes no list, it is read as a tuple.
             Tensors become inputs of the model. All other values become constants.
@@ -155,11 +156,11 @@ def export(
 
 
 _PARAMETERS = {
-    name: each
-    for name, each in inspect.signature(export).parameters.items()
-    if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    name: parameter
+    for name, parameter in inspect.signature(export).parameters.items()
+    if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
 }
-_DEFAULTS = {name: each.default for name, each in _PARAMETERS.items()}
+_DEFAULTS = {name: parameter.default for name, parameter in _PARAMETERS.items()}
 _OF_REMOVED_KEYWORDS = {"check": False, "doc_strings": None}
 """What a removed keyword sets and no parameter of today does: whether the model is checked, also without ``verify``,
 and whether each node gets its source lines as doc_string; None follows ``verbose``."""
@@ -173,6 +174,10 @@ def _export(arguments: dict[str, Any]) -> ONNXProgram:
         arguments |= _OF_REMOVED_KEYWORDS
         if positional:
             find("arguments", "positional arguments")(positional)
+        if isinstance(arguments["model"], (str, os.PathLike)):
+            from fx_onnx.capture.model_files import load_model
+
+            arguments["model"] = load_model(arguments["model"])
         if removed:
             arguments |= find("arguments", "removed keywords")(
                 removed, arguments, {**_DEFAULTS, **_OF_REMOVED_KEYWORDS}

@@ -18,6 +18,7 @@ from torch.fx import Node
 from fx_onnx.aten.alias_analysis import writes_by_storage
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functional_graph import GraphAttributes, rewrite_writes
+from fx_onnx.aten.shared_storages import share_storages
 from fx_onnx.messages.errors import MutationError
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.onnx_model.weights import has_storage, overlap, same_memory
@@ -33,6 +34,7 @@ def functionalize(program: AtenProgram) -> AtenProgram:
         MutationError: the program writes through a view that has no inverse, or in a branch or a loop body to a tensor
             from outside, or to memory that inputs or weights share; the message names the node.
     """
+    share_storages(program.graph)
     attributes = GraphAttributes()
     graph, written = rewrite_writes(program.graph, attributes, repeated_weights(program.exported_program))
     input_specs = program.exported_program.graph_signature.input_specs

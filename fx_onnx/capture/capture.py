@@ -49,6 +49,7 @@ from fx_onnx.capture.patches.data_conditions import is_condition, is_number, lef
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
+from fx_onnx.capture.saved_guards import restore_guards
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.capture.size_questions import size_questions
@@ -116,12 +117,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         CaptureError: torch.export failed. The error's cause is the first error of torch.export.
     """
     if isinstance(request.model, ExportedProgram):
-        runs = FakeRuns(None, request.model)
-        facts = SizeProof(request, request.model, runs)
-        decisions = ("skipped: the model is an ExportedProgram",)
-        relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, request.model, runs)
-        result = Captured(request.model, False, facts, decisions, relations=relations, data_sizes=of_data)
-        strategy = "given"
+        result, strategy = _of_program(request, request.model), "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
         if in_training and request.training is None:
@@ -164,6 +160,16 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
     return Capture(program, names, facts.sizes.labels, specialized, strategy, result.decisions, dims, branches)
+
+
+def _of_program(request: Request, program: ExportedProgram) -> Captured:
+    """Returns a program that the user captured, here or in another process."""
+    restore_guards(program)
+    runs = FakeRuns(None, program)
+    facts = SizeProof(request, program, runs)
+    decisions = ("skipped: the model is an ExportedProgram",)
+    relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, program, runs)
+    return Captured(program, False, facts, decisions, relations=relations, data_sizes=of_data)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------

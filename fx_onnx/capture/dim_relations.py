@@ -21,6 +21,7 @@ from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.sizes.dim_table import DimSummary, SizeCondition
 from fx_onnx.sizes.size_text import expression_text
 from fx_onnx.sizes.trial_sizes import condition_of
+from fx_onnx.torch_internals.guard_private import is_from_file
 
 __all__ = ["DimRelation", "describe_relation", "dim_relations"]
 
@@ -123,8 +124,11 @@ def dim_relations(facts: SizeProof) -> Iterator[DimRelation]:
     """Yields the relations between dims that the user requested separately.
 
     Dims with one name, and the dims of a `Dim` expression such as `2*batch`, were requested as related. The module runs
-    on tensors without values, so the patches of the capture must be active.
+    on tensors without values, so the patches of the capture must be active. A program from a file does not tell how its
+    dims were requested.
     """
+    if is_from_file(facts.sizes.shape_env):
+        return
     for dim, axes in _axes_by_dim(facts.sizes.inputs).items():
         first, *others = dict.fromkeys(each.name for each in axes)
         symbols = {each: facts.sizes.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}

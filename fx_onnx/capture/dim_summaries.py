@@ -59,8 +59,8 @@ def _sizes(
     """Returns the sizes of a dim in words, and the lines that restrict them; a name such as ``2*batch`` tells them."""
     others = [each.sizes for each in relations]
     if not isinstance(dim, sympy.Symbol) and all(each.are_equal for each in relations):
-        text = expression_text(dim, facts.sizes.labels)
-        others += [] if name.replace(" ", "") == text.replace(" ", "") else [f"equal to {text}"]
+        text = _expression_in_words(dim, facts.sizes.labels)
+        others += [] if name.replace(" ", "") == text.removeprefix("equal to ").replace(" ", "") else [text]
     label = facts.sizes.labels.get(str(dim), "")
     own = [each for each in conditions if label in each.dims]
     limits = facts.sizes.declared(dim)
@@ -80,6 +80,14 @@ def _sizes(
     lines = [*(each.place for each in relations), *(each.place for each in own)]
     places = dict.fromkeys(each[1:-1] for each in lines if each)
     return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
+
+
+def _expression_in_words(dim: Any, labels: Mapping[str, str]) -> str:
+    """Returns what is known of a dim that is an expression; no input has the root of a dim such as ``2*b``."""
+    factor, root = dim.as_coeff_Mul()
+    if root.is_Symbol and str(root) not in labels:
+        return "even" if factor == 2 else f"a multiple of {factor}"
+    return f"equal to {expression_text(dim, labels)}"
 
 
 def _in_words(condition: str, label: str) -> str:

@@ -29,6 +29,7 @@ from fx_onnx.torch_internals.guard_private import (
     guard_location,
     guard_origin,
     guard_script_line,
+    is_from_file,
     names_of_sources,
     symbols_of_sources,
 )
@@ -93,7 +94,12 @@ class CapturedInput:
     @property
     def shape_env(self) -> Any:
         """torch's ShapeEnv, which holds the symbols and guards of the capture; None if there is none."""
-        return getattr(getattr(self.value, "fake_mode", None), "shape_env", None)
+        return shape_env_of(self.value)
+
+
+def shape_env_of(value: Any) -> Any:
+    """Returns torch's ShapeEnv of a fake tensor; None for any other value."""
+    return getattr(getattr(value, "fake_mode", None), "shape_env", None)
 
 
 def captured_inputs(request: Request, program: ExportedProgram) -> list[CapturedInput]:
@@ -112,12 +118,14 @@ def _with_captured_axes(captured: CapturedInput) -> CapturedInput:
     """Adds the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
 
     torch makes such an axis static, or restricts it to some sizes, without a message. It checks a named Dim. A program
-    from a file does not tell which axes they were.
+    from a file does not tell which axes they were, so that each of its dynamic axes is one.
     """
     shape_env, asked = captured.shape_env, captured.request
     named, symbols = names_of_sources(shape_env), symbols_of_sources(shape_env)
     sources = {axis: source_of_size(captured, axis) for axis in range(captured.value.ndim)}
     axes = {axis: None for axis, source in sources.items() if source in symbols and source not in named}
+    if is_from_file(shape_env):
+        axes = {axis: None for axis in sources if not isinstance(captured.dim(axis), int)}
     return replace(captured, request=replace(asked, axes={**axes, **asked.axes}))
 
 
@@ -202,6 +210,16 @@ def dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
             if isinstance(dim, sympy.Symbol):
                 names.setdefault(dim, name if name and is_dim_word(name) else each.place(axis))
     return names
+
+
+def dim_labels(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
+    """Returns what messages call the symbol of each dynamic dim, also of those that the user's own capture has."""
+    labels = {dim: each.place(axis) for each in inputs[::-1] for axis in range(each.value.ndim)
+              if isinstance(dim := each.dim(axis), sympy.Symbol)}  # fmt: skip
+    for shape_env in (each.shape_env for each in inputs):
+        names = names_of_sources(shape_env)
+        labels |= {symbol: names[source] for source, symbol in symbols_of_sources(shape_env).items() if source in names}
+    return {**labels, **dim_names(inputs)}
 
 
 def integer_inputs(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:

@@ -16,6 +16,7 @@ from fx_onnx.capture.dynamic_dims import (
     CapturedInput,
     captured_inputs,
     defined_sizes,
+    dim_labels,
     dim_names,
     dims_and_sizes,
     has_dim,
@@ -24,6 +25,7 @@ from fx_onnx.capture.dynamic_dims import (
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_candidates import Condition, Sizes
 from fx_onnx.sizes.trial_sizes import SIZES
+from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["MANY", "SMALL", "InputSizes"]
@@ -43,8 +45,8 @@ class InputSizes:
         self._numbers = integer_inputs(program)
         self.names: dict[sympy.Symbol, str] = {**dict(self._numbers.values()), **dim_names(self.inputs)}
         """The label of the symbol of each dynamic dim, and of each input that is an integer."""
-        self.labels = {str(symbol): name for symbol, name in self.names.items()}
-        """The labels by the names of the symbols."""
+        self.labels = {str(symbol): name for symbol, name in {**dim_labels(self.inputs), **self.names}.items()}
+        """The labels of all symbols of the inputs, by the names of the symbols."""
         self.defined: dict[sympy.Symbol, Any] = defined_sizes(self.inputs)
         """The sizes that the caller defines by others."""
         self.shape_env = next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
@@ -82,8 +84,8 @@ class InputSizes:
         """Returns the smallest and the largest size that the user declares for a dim; a program has its own."""
         if isinstance(self._request.model, ExportedProgram):
             span = self._program.range_constraints.get(symbol)
-            if span is None or not has_dim(self.inputs, symbol):  # torch narrows the range of Dim.AUTO itself
-                return 0, None
+            if span is None or not (is_from_file(self.shape_env) or has_dim(self.inputs, symbol)):
+                return 0, None  # torch narrows the range of Dim.AUTO itself
             return int(span.lower), int(span.upper) if span.upper.is_Integer else None
         low, high = self._ranges.get(self.names.get(symbol, ""), (None, None))
         return low or 0, high

@@ -36,6 +36,7 @@ from fx_onnx.torch_internals.torch_private import (
     pytree,
     skip_undecided,
     storage_id,
+    storage_ids,
     symbolic_expression,
     unset_fake_temporarily,
 )
@@ -116,7 +117,7 @@ class RefusedWrites(TorchDispatchMode):
 
     def __init__(self, function: str, args: Sequence[Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._function, self._storages = function, _storages(args)
+        self._function, self._storages = function, storage_ids(args)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -128,15 +129,11 @@ class RefusedWrites(TorchDispatchMode):
             written = [
                 each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
             ]
-            if _storages([given.get(name) for name in written]) & self._storages:
+            if storage_ids([given.get(name) for name in written]) & self._storages:
                 raise NotImplementedError(
                     f"{self._function} writes to its arguments, so it cannot be one ONNX operator; return a new tensor"
                 )
         return func(*args, **(kwargs or {}))
-
-
-def _storages(values: Any) -> set[int]:
-    return {storage_id(each) for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)}
 
 
 def _call_in_order(function: Callable[..., Any], *args: Any) -> Any:
@@ -218,7 +215,7 @@ class KeptOperator:
         """Computes the results for fake or real tensors; clones each one that shares its storage with an input."""
         leaves, self._last.spec = pytree.tree_flatten(self._compute(*args))
         self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        input_storages = _storages(args)
+        input_storages = storage_ids(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._last.is_copy = [storage_id(t) in input_storages for t in tensors]
         return [t.clone() if copied else t for t, copied in zip(tensors, self._last.is_copy, strict=True)]

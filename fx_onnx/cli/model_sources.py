@@ -7,7 +7,6 @@ import inspect
 import os
 import sys
 import traceback
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +29,7 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
         with_past: whether a Hugging Face model takes and returns a key-value cache.
 
     Raises:
-        ArgumentError: the source does not exist, is a pickled module, or does not give a model.
+        ArgumentError: the source does not exist, or does not give a model.
     """
     if source.startswith("hf:"):
         return _of_hugging_face(Path(source.removeprefix("hf:")), task, with_past)
@@ -44,7 +43,9 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
         with _failures_of(source):
             found = _import(module, name)
         return _of_object(found, source)
-    return _of_file(Path(source))
+    from fx_onnx.capture.model_files import load_model
+
+    return ModelSource(load_model(source))
 
 
 def _of_hugging_face(folder: Path, task: str | None, with_past: bool) -> ModelSource:
@@ -135,40 +136,3 @@ def _failures_of(source: str) -> Iterator[None]:
 
         line = innermost_line(traceback.extract_tb(error.__traceback__))
         raise OnnxExporterError(f"{source} raises {first_line(error)} {line}".rstrip()) from error
-
-
-def _of_file(path: Path) -> ModelSource:
-    if (path / "config.json").is_file():
-        raise ArgumentError(
-            f"{path} is a folder of a Hugging Face model; write the source as hf:{path}.", id=MessageId.MODEL_SOURCE
-        )
-    if not path.is_file():
-        raise ArgumentError(
-            f"{f'{path} is a folder' if path.is_dir() else f'There is no file {path}'}; a source is "
-            "package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER.",
-            id=MessageId.MODEL_SOURCE,
-        )
-    import torch
-
-    try:
-        entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
-        inner = {entry.partition("/")[2] for entry in entries}
-        if "models/model.json" in inner or "archive_format" in inner:
-            return ModelSource(torch.export.load(path))
-        if "constants.pkl" in inner and any(entry.startswith("code/") for entry in inner):
-            return ModelSource(torch.jit.load(path, map_location="cpu"))
-    except Exception as error:  # torch raises errors of many classes for a damaged file
-        raise ArgumentError(
-            f"torch {torch.__version__} cannot load {path}: {first_line(error)}; save the model again with this torch.",
-            id=MessageId.MODEL_SOURCE,
-        ) from error
-    if "data.pkl" in inner or path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl"):
-        raise ArgumentError(
-            f"{path} is pickled: loading it would run the code in the file, and weights alone are no model. Name a "
-            "function that builds the model and loads the weights, as package.module:name, or save the model with "
-            "torch.export.save.",
-            id=MessageId.MODEL_SOURCE,
-        )
-    raise ArgumentError(
-        f"{path} is neither a .pt2 file of torch.export nor a TorchScript file.", id=MessageId.MODEL_SOURCE
-    )

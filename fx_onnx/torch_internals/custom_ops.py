@@ -118,7 +118,7 @@ def _linear_attention(
         state: the first state.
         scale: the factor of the results.
     """
-    query, key = (each.repeat_interleave(value.size(2) // each.size(2), 2) for each in (query, key))
+    query, key = (projected.repeat_interleave(value.size(2) // projected.size(2), 2) for projected in (query, key))
     factors = (decay if decay.dim() == 4 else decay.unsqueeze(-1)).exp().unsqueeze(-1)
     results, state = [value[:, :0]], state.clone()
     for t in range(value.size(1)):
@@ -216,7 +216,7 @@ def _rwkv(
 
 
 def _rwkv_sizes(decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *state: Tensor) -> Any:
-    return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
+    return value.new_empty(value.shape), *(part.new_empty(part.shape) for part in state)
 
 
 _SCHEMAS = (

@@ -6,6 +6,7 @@ without the name.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import operator
 import re
@@ -44,10 +45,14 @@ __all__ = [
     "guard_location",
     "guard_origin",
     "guard_script_line",
+    "integer_functions",
+    "is_from_file",
     "mark_origin",
     "names_of_sources",
+    "python_of_guards",
     "questions_of",
     "ranges_before_hints",
+    "set_guards",
     "sizes_that_decide",
     "symbols_of_sources",
     "traced_frames",
@@ -68,12 +73,43 @@ def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
     return getattr(shape_env, "source_to_var", {})
 
 
+def is_from_file(shape_env: Any) -> bool:
+    """Returns whether a program comes from torch.export.load, which gives no source to its sizes."""
+    return not symbols_of_sources(shape_env)
+
+
 def names_of_sources(shape_env: Any) -> Mapping[str, str]:
     """Returns the name of the ``Dim`` of each size of an input that has one, by source.
 
     Returns an empty mapping without the attribute; then the dims of a user's own capture have names such as `x_dim_0`.
     """
     return getattr(shape_env, "source_name_to_debug_name", {})
+
+
+def python_of_guards(program: ExportedProgram) -> Sequence[str]:
+    """Returns the guards of a program as Python code, which newer versions of torch.export.save keep.
+
+    Returns none without the attribute; then what the file requires of sizes is known by their ranges alone.
+    """
+    return tuple(getattr(program, "_guards_code", None) or ())
+
+
+def integer_functions() -> Mapping[Any, Callable[..., Any]]:
+    """Returns torch's functions on symbolic sizes by Python's operator or function; none of those that torch lacks."""
+    functions: Any = import_module("torch.utils._sympy.functions")
+    names = {
+        ast.FloorDiv: "FloorDiv", ast.Mod: "PythonMod", ast.Div: "IntTrueDiv", ast.Pow: "PowByNatural",
+        "max": "Max", "min": "Min",
+    }  # fmt: skip
+    return {key: getattr(functions, name) for key, name in names.items() if hasattr(functions, name)}
+
+
+def set_guards(shape_env: Any, expressions: Sequence[Any]) -> None:
+    """Makes expressions the guards of a program from a file, without lines.
+
+    Its guards before are torch's own questions about the layout of the fake tensors that torch.export.load makes.
+    """
+    shape_env.guards = [SimpleNamespace(expr=expression, sloc=None) for expression in expressions]
 
 
 def guard_location(guard: Any) -> traceback.FrameSummary | None:
@@ -91,8 +127,8 @@ def guard_script_line(guard: Any) -> traceback.FrameSummary | None:
     Returns None if it was no such line, or without the attribute; then a message about the guard names no line.
     """
     line = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)  # "code  # file:line in function"
-    found = re.search(rf"{SCRIPT_MARK}(.*):(\d+) in (\w+)$", line or "")
-    return None if found is None else traceback.FrameSummary(found[1], int(found[2]), found[3])
+    match = re.search(rf"{SCRIPT_MARK}(.*):(\d+) in (\w+)$", line or "")
+    return None if match is None else traceback.FrameSummary(match[1], int(match[2]), match[3])
 
 
 def without_remainders(number: Any) -> Any:
@@ -108,10 +144,10 @@ def without_remainders(number: Any) -> Any:
     if expression is None or not expression.has(*kinds):
         return number
     quotients = {
-        each: each.args[0] - each.args[1] * functions.FloorDiv(*each.args) for each in expression.atoms(*kinds)
+        term: term.args[0] - term.args[1] * functions.FloorDiv(*term.args) for term in expression.atoms(*kinds)
     }
     plain = expression.xreplace(quotients).expand()
-    terms, plain_terms = (len(each.as_ordered_terms()) for each in (expression, plain))
+    terms, plain_terms = (len(term.as_ordered_terms()) for term in (expression, plain))
     return node.shape_env.create_symintnode(plain, hint=node.hint) if plain_terms < terms else number
 
 
@@ -151,9 +187,9 @@ class GuardOrigin(NamedTuple):
     call: Any = None
 
 
-def mark_origin(place: Any, origin: GuardOrigin) -> None:
+def mark_origin(location: Any, origin: GuardOrigin) -> None:
     """Adds its origin to the place of a guard, which torch has for its own code only."""
-    object.__setattr__(place, "origin", origin)
+    object.__setattr__(location, "origin", origin)
 
 
 def guard_origin(guard: Any) -> GuardOrigin:
@@ -190,7 +226,7 @@ def _asking_frame(frame: Any) -> Any:
 @cache
 def _layout_questions() -> frozenset[Any]:
     functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
-    return frozenset(inspect.unwrap(each).__code__ for each in functions if each is not None)
+    return frozenset(inspect.unwrap(function).__code__ for function in functions if function is not None)
 
 
 def empty_sizes(shape_env: Any) -> set[Any]:
@@ -198,8 +234,8 @@ def empty_sizes(shape_env: Any) -> set[Any]:
 
     A capture adds them. Without them, a size that is no size of an input is taken for one that is not 0.
     """
-    found: set[Any] = vars(shape_env).setdefault("empty_sizes", set())
-    return found
+    sizes: set[Any] = vars(shape_env).setdefault("empty_sizes", set())
+    return sizes
 
 
 def forget_guard(shape_env: Any, condition: Any, is_disproved: bool = False) -> None:
@@ -275,10 +311,10 @@ def sizes_that_decide(shape_env: Any, condition: Any) -> tuple[Any, Sequence[Any
     values, ranges = getattr(shape_env, "backed_var_to_val", {}), getattr(shape_env, "var_to_range", {})
     sizes = [symbol for symbol in condition.free_symbols if values.get(symbol, 0) >= 1 and symbol in ranges]
     for least in (1, 2) if bounds is not None else ():
-        larger = {each: type(ranges[each])(least, ranges[each].upper) for each in sizes if values[each] >= least}
+        larger = {size: type(ranges[size])(least, ranges[size].upper) for size in sizes if values[size] >= least}
         answer = bounds(condition, {**ranges, **larger})
         if larger and answer.is_singleton():
-            return answer.lower, [sympy.Ge(each, least) for each in larger]
+            return answer.lower, [sympy.Ge(size, least) for size in larger]
     return None, ()
 
 
@@ -350,7 +386,7 @@ def _as_asked(number: Any) -> Any:
     node = recorded_number(number) if isinstance(expression, BooleanAtom) else None
     if node is None or node.target not in _RELATIONS:
         return expression
-    sides = (each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in node.args)
+    sides = (side.meta["val"] if isinstance(side, torch.fx.Node) else side for side in node.args)
     return _RELATIONS[node.target](*map(sympy.sympify, sides), evaluate=False)
 
 
@@ -373,8 +409,8 @@ def questions_of(shape_env: Any) -> Mapping[Any, Question]:
     torch takes the size of an input for 2 or more, so that a question such as ``x.shape[0] >= 2`` leaves no guard, nor
     does a comparison with 0.
     """
-    found: Mapping[Any, Question] = getattr(shape_env, "questions", {})
-    return found
+    asked: Mapping[Any, Question] = getattr(shape_env, "questions", {})
+    return asked
 
 
 def _clear_caches(shape_env: Any) -> None:
@@ -400,7 +436,7 @@ def check_conditions(
     convert = getattr(import_module("torch.export.exported_program"), "_convert_guards_to_code", None)
     if convert is None:
         return
-    guards, shape_env.guards = shape_env.guards, [SimpleNamespace(expr=each) for each in conditions]
+    guards, shape_env.guards = shape_env.guards, [SimpleNamespace(expr=condition) for condition in conditions]
     with unset_fake_temporarily():  # the code is made with tensors of the capture's mode, not of the caller's
         program._guards_code = convert(program.graph_module)
     shape_env.guards = guards

@@ -37,6 +37,6 @@ def _may_draw(node: torch.fx.Node) -> bool:
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
         return False
-    given = {each.name: each.default_value for each in target._schema.arguments}
+    given = {argument.name: argument.default_value for argument in target._schema.arguments}
     given |= {**dict(zip(given, node.args, strict=False)), **node.kwargs}
     return not any(name in given and given[name] == value for name, value in _WITHOUT_NUMBERS.items())

@@ -61,7 +61,7 @@ class _Redirect:
 def _handlers() -> list[logging.Handler]:
     """Returns the handlers that may show a record of a logger of torch."""
     all_loggers = list(logging.root.manager.loggerDict.items())
-    known = [each for name, each in all_loggers if name.partition(".")[0] == "torch" and name != _TRACE]
-    loggers = [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
+    known = [logger for name, logger in all_loggers if name.partition(".")[0] == "torch" and name != _TRACE]
+    loggers = [logging.root, *(logger for logger in known if isinstance(logger, logging.Logger))]
     last = [logging.lastResort] if logging.lastResort is not None else []
-    return list(dict.fromkeys([*(handler for each in loggers for handler in each.handlers), *last]))
+    return list(dict.fromkeys([*(handler for logger in loggers for handler in logger.handlers), *last]))

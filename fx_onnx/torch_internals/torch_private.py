@@ -88,6 +88,7 @@ __all__ = [
     "skip_undecided",
     "statically_known_true",
     "storage_id",
+    "storage_ids",
     "symbolic_expression",
     "tensor_min_max",
     "torch_composes",
@@ -171,8 +172,8 @@ def _load(path: str) -> Any:
     """
     module, _, name = path.rpartition(".")
     try:
-        found = importlib.import_module(module)
-        return getattr(found, name) if hasattr(found, name) else importlib.import_module(path)
+        owner = importlib.import_module(module)
+        return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(path)
     except ImportError as error:
         raise ImportError(
             f"fx_onnx needs {path}, which torch {torch.__version__} lacks; install a version of torch that "
@@ -185,8 +186,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name of a module with _
     def __getattr__(name: str) -> Any:
         if name not in NAMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found = _load(NAMES[name].path)
-        return found
+        globals()[name] = value = _load(NAMES[name].path)
+        return value
 
 
 # ---------------------------------------------------------------- operators
@@ -347,6 +348,11 @@ def storage_id(tensor: torch.Tensor) -> int:
     return identity
 
 
+def storage_ids(values: Any) -> set[int]:
+    """Returns the ``storage_id`` of each tensor in a structure."""
+    return {storage_id(value) for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)}
+
+
 def known_item(tensor: FakeTensor) -> Any:
     """Returns the number that a fake 0-d tensor remembers, which ``item()`` returns; None if it remembers none.
 
@@ -472,5 +478,5 @@ def registered_symbolics() -> dict[str, Mapping[int, Callable[..., Any]]]:
     """
     registry: Any = getattr(sys.modules.get("torch.onnx._internal.torchscript_exporter.registration"), "registry", None)
     groups: Mapping[str, Any] = getattr(registry, "_registry", {})
-    found = {name: getattr(getattr(group, "_functions", None), "_overrides", {}) for name, group in groups.items()}
-    return {name: functions for name, functions in found.items() if functions}
+    registered = {name: getattr(getattr(group, "_functions", None), "_overrides", {}) for name, group in groups.items()}
+    return {name: functions for name, functions in registered.items() if functions}

@@ -90,7 +90,7 @@ def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
             "models_of_user.py:with_size",
             r"no module named 'models_of_user\.py'.*; did you mean 'models_of_user:with_size'",
         ),
-        (".", r"^\. is a folder; a source is"),
+        (".", r"^\. is a folder; a model is"),
         ("models_of_user:nothing", "has no attribute 'nothing'"),
         ("models_of_user:with_sise", r"no attribute 'with_sise'; did you mean 'with_size'"),
         ("models_of_user:with_size", "needs the argument 'size'"),
@@ -117,14 +117,14 @@ def test_a_damaged_archive_is_refused(folder: Path, member: str) -> None:
         for entry in archive.infolist():
             content = archive.read(entry)
             damaged.writestr(entry.filename, content[:-9] if entry.filename.endswith(f"/{member}") else content)
-    with pytest.raises(ArgumentError, match=r"cannot load damaged\.pt2: \w+: .*; save the model again"):
+    with pytest.raises(ArgumentError, match=r"cannot load damaged\.pt2: \w+: .*; first import .* or save it again"):
         load("damaged.pt2")
 
 
 def test_a_folder_of_transformers_needs_its_prefix(folder: Path) -> None:
     (folder / "bert").mkdir()
     (folder / "bert" / "config.json").write_text("{}")
-    with pytest.raises(ArgumentError, match=r"bert is a folder of a Hugging Face model; write .* as hf:bert"):
+    with pytest.raises(ArgumentError, match=r"bert is a folder of a Hugging Face model; .* or name it hf:bert"):
         load("bert")
 
 
