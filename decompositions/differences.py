@@ -62,8 +62,8 @@ def _parabola(x: Tensor, steps: Tensor, count: int, at: int = 1) -> Tensor:
         count: The number of parabolas, as many as there are neighbours on both sides.
         at: The place of the derivative among the three: 0, 1 or 2.
     """
-    low, middle, high = (x.narrow(-1, place, count) for place in range(3))
-    left, right = (steps.narrow(-1, place, count) for place in range(2))
+    low, middle, high = (x.narrow(-1, start, count) for start in range(3))
+    left, right = (steps.narrow(-1, start, count) for start in range(2))
     before, after = (middle - low) / left, (high - middle) / right
     if at == 1:
         return (before * right + after * left) / (left + right)

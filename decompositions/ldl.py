@@ -38,7 +38,7 @@ class _Pivot(NamedTuple):
         zero: whether the column is zero.
     """
 
-    place: Tensor
+    row: Tensor
     two: Tensor
     zero: Tensor
 

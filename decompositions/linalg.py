@@ -79,10 +79,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 def kron(self: Tensor, other: Tensor) -> Tensor:
     """Returns each element of self times the whole of other; torch's own composition reads the sizes as numbers."""
     rank = max(self.dim(), other.dim())
-    outer, inner = ([*[1] * (rank - each.dim()), *each.shape] for each in (self, other))
+    outer, inner = ([*[1] * (rank - matrix.dim()), *matrix.shape] for matrix in (self, other))
     pairs = [*zip(outer, inner, strict=True)]
     left, right = ((size, 1) for size in outer), ((1, size) for size in inner)
-    product = self.reshape([n for each in left for n in each]) * other.reshape([n for each in right for n in each])
+    product = self.reshape([n for sizes in left for n in sizes]) * other.reshape([n for sizes in right for n in sizes])
     return product.reshape([first * second for first, second in pairs])
 
 
@@ -109,8 +109,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     def product(start: int, end: int) -> Tensor:
         if end - start == 1:
             return matrices[start]
-        place = split(start, end)[1]
-        return torch.mm(product(start, place), product(place, end))
+        middle = split(start, end)[1]
+        return torch.mm(product(start, middle), product(middle, end))
 
     result = product(0, len(matrices))
     result = result.squeeze(0) if first.dim() == 1 else result

@@ -137,11 +137,11 @@ def _max_and_indices(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Te
     axes = len(places)
     plane = self.shape[-axes:]
     flat = torch.zeros((), dtype=torch.int64, device=self.device)
-    for axis, place in enumerate(places):
+    for axis, position in enumerate(places):
         after = axes - 1 - axis
-        lead = place.shape[:-2]
-        shape = [*lead, *[1] * axis, place.shape[-2], *[1] * after, *[1] * axis, place.shape[-1], *[1] * after]
-        flat = flat * plane[axis] + place.reshape(shape)
+        lead = position.shape[:-2]
+        shape = [*lead, *[1] * axis, position.shape[-2], *[1] * after, *[1] * axis, position.shape[-1], *[1] * after]
+        flat = flat * plane[axis] + position.reshape(shape)
     outs = flat.shape[-2 * axes : -axes]
     flat = flat.flatten(-axes)
     lead = self.shape[:-axes]

@@ -130,7 +130,7 @@ def _module_on_first_use(group: str, name: str) -> ModuleType:
 
 # ``from fx_onnx.symbolic_helper import parse_args`` looks here before it looks for a file.
 for _group in ("modules", "moved modules"):
-    sys.modules.update({f"{__name__}.{each}": _module_on_first_use(_group, each) for each in TABLE[_group]})
+    sys.modules.update({f"{__name__}.{name}": _module_on_first_use(_group, name) for name in TABLE[_group]})
 
 
 class _Package(ModuleType):

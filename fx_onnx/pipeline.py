@@ -123,13 +123,13 @@ def _capture(job: Job) -> CapturedJob:
         table = table.extended(job.options.target.translations)
     if plugins := job.options.plugin_translations:
         table = table.extended(plugins)
-        job.log.decided("capture", f"plug-ins translate {', '.join(sorted(str(each.target) for each in plugins))}")
+        job.log.decided("capture", f"plug-ins translate {', '.join(sorted(str(plugin.target) for plugin in plugins))}")
     table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
         table = table.with_fallback(find("translations", "operator_export_type")(job.options.operator_export_type))
     if unknown := user_translations.without_operator(registered):
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
-    keys = [*custom, *(each.target for each in plugins)]
+    keys = [*custom, *(plugin.target for plugin in plugins)]
     functions, whole = user_translations.functions(keys), user_translations.kept_functions_of(keys)
     kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
     quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
@@ -209,7 +209,7 @@ def _optimize(job: OnnxJob) -> OnnxJob:
         without |= {EliminateCommonSubexpressions.name, transpose_shared_weights.name}
     if not job.options.fold_constants:
         folding = (EvaluateConstants, fold_weight_selections, fold_weight_transposes, transpose_shared_weights)
-        without |= {each.name for each in folding}
+        without |= {folded.name for folded in folding}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:
         job.program.model = name_folded_weights(apply(job.program.model, passes, changes))
@@ -253,10 +253,10 @@ def _convert_opset(job: OnnxJob) -> OnnxJob:
 
 def _check_target(job: OnnxJob) -> OnnxJob:
     target = _target(job)
-    found = job.program.supports(target)
+    support = job.program.supports(target)
     if target.refuses:
-        found.refuse_missing()
-    for missing in found.missing:
+        support.refuse_missing()
+    for missing in support.missing:
         job.log.decided("check_target", str(missing))
     if target.check is not None:
         target.check(job.program.model)

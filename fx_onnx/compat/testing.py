@@ -50,5 +50,5 @@ def assert_onnx_program(
     values = (leaf for leaf in pytree.tree_leaves(exported.module()(*positional, **named)) if leaf is not None)
     run = program if backend == "onnxruntime" else program.call_reference
     for value, result in zip(values, run(*positional, **named), strict=True):
-        expected, found = as_pair(value, result)
-        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+        expected, actual = as_pair(value, result)
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)

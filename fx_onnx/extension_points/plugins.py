@@ -68,24 +68,24 @@ class Group:
         Raises:
             PluginError: two packages have a plug-in of this name, or a package and fx_onnx, or it cannot be loaded.
         """
-        found = self._entries().get(name)
-        if found is not None and name in own:
-            package = _package(found)
+        entry = self._entries().get(name)
+        if entry is not None and name in own:
+            package = _package(entry)
             raise PluginError(
                 f"{package} has a plug-in {name!r} in {self.name}, which is a name of fx_onnx; uninstall that package."
             )
-        return None if found is None else _loaded(self, found)
+        return None if entry is None else _loaded(self, entry)
 
     def all(self) -> list[Plugin]:
         """Returns all plug-ins in the order of their names; see ``find`` for the errors."""
-        return [_loaded(self, each) for _name, each in sorted(self._entries().items())]
+        return [_loaded(self, entry) for _name, entry in sorted(self._entries().items())]
 
     def _entries(self) -> Mapping[str, EntryPoint]:
         entries: dict[str, EntryPoint] = {}
-        for each in _installed(self.name, tuple(sys.path)):
-            if (other := entries.setdefault(each.name, each)) != each:
+        for entry in _installed(self.name, tuple(sys.path)):
+            if (other := entries.setdefault(entry.name, entry)) != entry:
                 raise PluginError(
-                    f"{_package(other)} and {_package(each)} both have a plug-in {each.name!r} in {self.name}; "
+                    f"{_package(other)} and {_package(entry)} both have a plug-in {entry.name!r} in {self.name}; "
                     "uninstall one of them."
                 )
         return entries

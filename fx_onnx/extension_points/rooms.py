@@ -234,8 +234,8 @@ def _found(path: str) -> Any:
 
 def is_installed(room: str) -> bool:
     """Returns whether the folder of a room is there."""
-    found = find_spec(f"fx_onnx.{room}")
-    return found is not None and found.origin is not None  # an empty folder has none
+    spec = find_spec(f"fx_onnx.{room}")
+    return spec is not None and spec.origin is not None  # an empty folder has none
 
 
 def module_of(name: str) -> Any:

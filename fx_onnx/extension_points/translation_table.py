@@ -79,7 +79,7 @@ class Translation:
         if self.supports is None:
             return True
         schema = getattr(target or self.target, "_schema", None)  # a function of Python has none
-        names = _plain_floats(self.function) if schema is None else [each.name for each in schema.arguments]
+        names = _plain_floats(self.function) if schema is None else [argument.name for argument in schema.arguments]
         given = dict(zip(names, args, strict=False)) | dict(kwargs)
         return self.supports(**{name: given[name] for name in _parameters(self.supports) if name in given})
 
@@ -106,7 +106,10 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def _plain_floats(function: Callable[..., Any]) -> Mapping[str, bool]:
     """Returns for each parameter of an operator, in order, whether the translation takes it as a plain float."""
     _emitter, *parameters = inspect.signature(function).parameters.values()
-    return {each.name: each.annotation in (float, "float", float | None, "float | None") for each in parameters}
+    return {
+        parameter.name: parameter.annotation in (float, "float", float | None, "float | None")
+        for parameter in parameters
+    }
 
 
 _registered: dict[Target, list[Translation]] = {}
@@ -152,10 +155,10 @@ class TranslationTable(Mapping[Target, Translation]):
         self._fallback = fallback or Fallback()
 
     def __getitem__(self, target: Target) -> Translation:
-        found = self._entries.get(target)
-        if found is None and isinstance(target, OpOverload):
+        translation = self._entries.get(target)
+        if translation is None and isinstance(target, OpOverload):
             return self._entries[target._schema.name]
-        return self._entries[target] if found is None else found
+        return self._entries[target] if translation is None else translation
 
     def __iter__(self) -> Iterator[Target]:
         return iter(self._entries)

@@ -88,7 +88,7 @@ def check_folder(parameter: str, folder: Any) -> None:
     path = Path(folder).absolute()
     created: list[Path] = []
     try:
-        created = [each for each in (path, *path.parents) if not each.exists()]
+        created = [parent for parent in (path, *path.parents) if not parent.exists()]
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"\0")
@@ -97,9 +97,9 @@ def check_folder(parameter: str, folder: Any) -> None:
             f"{parameter} {shown(os.fspath(folder))} cannot be written: {error.strerror}.", id=MessageId.FILE
         ) from error
     finally:
-        for each in created:
+        for parent in created:
             with suppress(OSError):  # another process may use it already
-                each.rmdir()
+                parent.rmdir()
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

@@ -199,8 +199,8 @@ def _data_name(model: str, generation: int) -> str:
 
 def _generation(name: str, model: str) -> int | None:
     """Returns the number of a data file of ``model``: 0 for ``<model>.data``, n for ``<model>.<n>.data``."""
-    found = re.fullmatch(rf"{re.escape(model)}(?:\.([1-9][0-9]{{0,17}}))?\.data", name)
-    return int(found[1] or 0) if found is not None else None
+    match = re.fullmatch(rf"{re.escape(model)}(?:\.([1-9][0-9]{{0,17}}))?\.data", name)
+    return int(match[1] or 0) if match is not None else None
 
 
 def _hidden_prefix(name: str) -> str:
@@ -224,8 +224,8 @@ def _files_read(model: Path) -> set[str] | None:
 
 def _identity(path: Path) -> tuple[int, ...]:
     """Returns numbers that differ between two files that had the same name. Renaming does not change them."""
-    found = path.stat(follow_symlinks=False)
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat(follow_symlinks=False)
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _entries(journal: bytes, model: str) -> list[_Entry]:

@@ -53,7 +53,7 @@ def remove_metadata(model: onnx.ModelProto, level: str) -> None:
     if level == "full":
         return
     kept = _NAMES if level == "names" else frozenset()
-    graphs = [each for owner in (model.graph, *model.functions) for each in graphs_in(owner)]
+    graphs = [graph for owner in (model.graph, *model.functions) for graph in graphs_in(owner)]
     _clean([model], kept)
     for graph in graphs:
         is_function = isinstance(graph, onnx.FunctionProto)
@@ -68,8 +68,8 @@ def graphs_in(graph: Any) -> Iterator[Any]:
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
-            for each in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield from graphs_in(each)
+            for nested in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from graphs_in(nested)
 
 
 def remove_metadata_of_declarations(graph: onnx.GraphProto) -> None:

@@ -204,9 +204,9 @@ def drop_initializer_infos(graph: onnx.GraphProto) -> None:
     Tools that replace an initializer by another one, such as a quantizer, leave its old shape in ``value_info``. The
     metadata of an entry moves to the tensor.
     """
-    for each in graphs_in(graph):
-        tensors = {tensor.name: tensor for tensor in each.initializer}
-        infos = each.value_info
+    for part in graphs_in(graph):
+        tensors = {tensor.name: tensor for tensor in part.initializer}
+        infos = part.value_info
         infos.sort(key=lambda info, tensors=tensors: info.name in tensors)  # stable, so the others keep their order
         while infos and infos[-1].name in tensors:
             info = infos.pop()
@@ -246,16 +246,16 @@ def referenced_files(path: Path) -> set[str]:
     Raises:
         OSError: the file cannot be read.
     """
-    found: set[str] = set()
+    locations: set[str] = set()
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
         with suppress(ValueError, RecursionError, DecodeError):
-            _find_locations(file, "ModelProto", size, found)
-    return found
+            _find_locations(file, "ModelProto", size, locations)
+    return locations
 
 
-def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> None:
+def _find_locations(file: BinaryIO, message: str, end: int, locations: set[str]) -> None:
     """Adds the locations of the external tensors in a message, which begins at the file's position."""
     while file.tell() < end:
         key = _read_varint(file)
@@ -272,10 +272,10 @@ def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> 
         if nested == "StringStringEntryProto":
             entry = onnx.StringStringEntryProto.FromString(file.read(size))
             if entry.key == "location" and isinstance(entry.value, str):  # bytes that are not UTF-8 stay bytes
-                found.add(posixpath.normpath(entry.value))
+                locations.add(posixpath.normpath(entry.value))
         elif nested in _NESTED and (size > _READ_AT_ONCE_BYTES or b"location" in file.read(size)):
             file.seek(start)
-            _find_locations(file, nested, start + size, found)
+            _find_locations(file, nested, start + size, locations)
         file.seek(start + size)
 
 
@@ -316,7 +316,7 @@ def add_doc_strings(model: ir.Model) -> None:
     for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
         lines = traced_lines(node.metadata_props.get(metadata.STACK_TRACE, ""))
         if lines:
-            node.doc_string = "\n".join(f"{each.path}({each.line}): {each.function}" for each in reversed(lines))
+            node.doc_string = "\n".join(f"{line.path}({line.line}): {line.function}" for line in reversed(lines))
 
 
 # ---------------------------------------------------------------- views of a model
@@ -324,11 +324,11 @@ def add_doc_strings(model: ir.Model) -> None:
 
 def twin_of(value: ir.Value) -> ir.Value:
     """Returns a value with the same name, type, tensor and metadata, which belongs to no graph."""
-    found = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-    found.doc_string = value.doc_string
-    found.metadata_props.update(value.metadata_props)
-    found.meta.update(value.meta)
-    return found
+    twin = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+    twin.doc_string = value.doc_string
+    twin.metadata_props.update(value.metadata_props)
+    twin.meta.update(value.meta)
+    return twin
 
 
 def view_of(
@@ -348,7 +348,7 @@ def view_of(
         name=model.graph.name,
         metadata_props=model.graph.metadata_props,
     )
-    found = ir.Model(
+    view = ir.Model(
         graph,  # type: ignore[arg-type]  # onnx_ir documents that it may be a view
         ir_version=model.ir_version,
         producer_name=model.producer_name,
@@ -360,8 +360,8 @@ def view_of(
         metadata_props=model.metadata_props,
         device_configurations=model.device_configurations,
     )
-    found.meta.update(model.meta)
-    return found
+    view.meta.update(model.meta)
+    return view
 
 
 def describe(value: ir.Value) -> str:

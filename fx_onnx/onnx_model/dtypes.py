@@ -90,10 +90,10 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
     Raises:
         ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit numbers).
     """
-    found = _TO_TORCH.get(dtype)
-    if found is None:
+    torch_type = _TO_TORCH.get(dtype)
+    if torch_type is None:
         raise ArgumentError(f"torch has no dtype for the ONNX element type {dtype.name}.", id=MessageId.DTYPE)
-    return found
+    return torch_type
 
 
 def is_float(dtype: DataType) -> bool:

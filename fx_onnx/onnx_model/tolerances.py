@@ -51,6 +51,6 @@ def are_close(got: torch.Tensor, want: torch.Tensor) -> bool:
     limits = limits_of(want.dtype)
     if not limits.rtol or not want.numel():
         return torch.equal(got, want)
-    got, want = (each.to(torch.complex128 if each.is_complex() else torch.float64) for each in (got, want))
+    got, want = (tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in (got, want))
     largest = torch.nan_to_num(want.abs(), nan=0.0, posinf=0.0).max().item()
     return torch.allclose(got, want, rtol=0.0, atol=limits.atol + limits.rtol * largest, equal_nan=True)

@@ -158,12 +158,12 @@ def passes_without(names: Collection[str], parameter: str = "without") -> list[P
     """
     if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
         raise ArgumentError(f"{parameter} must be a collection of names of passes, not {shown(names)}.")
-    known = [each.name for each in PASSES]
+    known = [optimization.name for optimization in PASSES]
     left_out = {names} if isinstance(names, str) else set(names)
     for name in sorted(left_out - set(known)):
         hint = did_you_mean(name, known) or f"; the passes are {', '.join(known)}."
         raise ArgumentError(f"There is no optimization pass {shown(name)}{hint}", id=MessageId.PASS_NAME)
-    return [each for each in PASSES if each.name not in left_out]
+    return [optimization for optimization in PASSES if optimization.name not in left_out]
 
 
 def keep_weights(model: ir.Model) -> None:

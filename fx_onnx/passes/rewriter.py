@@ -116,23 +116,23 @@ def apply(model: ir.Model, passes: Iterable[Pass], changes: dict[str, NodeChange
         passes: the passes.
         changes: receives what each pass changed, by the name of the pass.
     """
-    passes = [found for each in passes if (found := each.of(model)) is not None]
+    passes = [applicable for given in passes if (applicable := given.of(model)) is not None]
     done = 0
-    for are_rewrites, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
+    for are_rewrites, group in itertools.groupby(passes, lambda step: isinstance(step, Rewrite)):
         report_progress(done, len(passes))
         if are_rewrites:
             rewrites = [rewrite for rewrite in group if isinstance(rewrite, Rewrite)]
             walk(model, rewrites, changes)
             done += len(rewrites)
             continue
-        for each in group:
+        for step in group:
             report_progress(done, len(passes))
             done += 1
             before = count_nodes(model) if changes is not None else 0
-            result = each(model)
+            result = step(model)
             model = result.model
             if changes is not None and result.modified:
-                changes.setdefault(each.name, NodeChange()).add(count_nodes(model) - before)
+                changes.setdefault(step.name, NodeChange()).add(count_nodes(model) - before)
     return model
 
 

@@ -258,7 +258,7 @@ class _RuleBuilder(NodeBuilder):
         return True
 
 
-PLUGINS = Group("fx_onnx.rules", "a rule or a list of rules", lambda each: isinstance(each, (Rule, list, tuple)))
+PLUGINS = Group("fx_onnx.rules", "a rule or a list of rules", lambda value: isinstance(value, (Rule, list, tuple)))
 
 
 def with_named(rules: Any) -> Any:
@@ -268,7 +268,7 @@ def with_named(rules: Any) -> Any:
         ArgumentError: no plug-in has such a name.
         PluginError: a plug-in cannot be loaded, or its rules are not valid.
     """
-    return [each for given in rules for each in _of_plugin(given)] if isinstance(rules, (list, tuple)) else rules
+    return [rule for given in rules for rule in _of_plugin(given)] if isinstance(rules, (list, tuple)) else rules
 
 
 def _of_plugin(given: Any) -> Sequence[Any]:

@@ -74,7 +74,7 @@ def without_new_unread(graph: ir.Graph) -> Iterator[None]:
     """
     kept = {value.name for value in all_initializers(graph) if not value.uses()}
     yield
-    for each in all_graphs(graph):
-        for name, value in list(each.initializers.items()):
+    for part in all_graphs(graph):
+        for name, value in list(part.initializers.items()):
             if not (name in kept or value.uses() or value.is_graph_output() or value.is_graph_input()):
-                del each.initializers[name]
+                del part.initializers[name]

@@ -122,7 +122,7 @@ class ExportLog:
         counts: dict[str, NodeChange] = {}
         nodes = count_nodes(program.model)
         yield counts
-        for name in dict.fromkeys(each.name for each in passes if each.name in counts):
+        for name in dict.fromkeys(step.name for step in passes if step.name in counts):
             change, before = counts[name], nodes
             nodes += change.nodes
             switch = f"optimize={{{name!r}}}" if stage == "optimize" else ""

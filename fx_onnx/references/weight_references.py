@@ -101,7 +101,7 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
         ArgumentError: a file does not exist, is outside the folder, or is not a complete safetensors file, or two files
             contain the same name.
     """
-    found: dict[str, StoredWeight] = {}
+    weights: dict[str, StoredWeight] = {}
     try:
         files = _files(Path(source))
     except OSError as error:  # for example, the name is too long
@@ -113,14 +113,14 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
         for entry in _entries(path, location, folder):
             if wanted is not None and entry.name not in wanted:
                 continue
-            if entry.name in found:
+            if entry.name in weights:
                 raise ArgumentError(
-                    f"The weight {entry.name!r} is in {os.fspath(found[entry.name].location)!r} and in {location!r}; "
+                    f"The weight {entry.name!r} is in {os.fspath(weights[entry.name].location)!r} and in {location!r}; "
                     "give an index, which names one file for each weight.",
                     id=MessageId.WEIGHTS_FROM,
                 )
-            found[entry.name] = entry
-    return found
+            weights[entry.name] = entry
+    return weights
 
 
 def _files(source: Path) -> dict[Path, set[str] | None]:
@@ -189,14 +189,14 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
         if dtype is None:
             continue
         shape = ir.Shape(entry["shape"], frozen=True)
-        found = StoredWeight(location, start + begin, end - begin, dtype, shape=shape, name=name, base_dir=folder)
-        if found.nbytes != end - begin:
+        weight = StoredWeight(location, start + begin, end - begin, dtype, shape=shape, name=name, base_dir=folder)
+        if weight.nbytes != end - begin:
             raise ArgumentError(
-                f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {_describe(found)} needs "
-                f"{found.nbytes} bytes.",
+                f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {_describe(weight)} needs "
+                f"{weight.nbytes} bytes.",
                 id=MessageId.WEIGHTS_FROM,
             )
-        yield found
+        yield weight
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
@@ -258,10 +258,10 @@ class _Finder:
             ArgumentError: ``tensor`` has no data, and it is not in the files or has another dtype or shape there.
         """
         if isinstance(tensor, LazyWeight):
-            found = [self.find(source) for source in tensor.sources]
-            if tensor.run is not None and isinstance(found[0], StoredWeight):
-                return found[0].run(tensor.run[1], tensor.shape.numpy(), str(tensor.name))
-            return tensor.over(found)
+            parts = [self.find(source) for source in tensor.sources]
+            if tensor.run is not None and isinstance(parts[0], StoredWeight):
+                return parts[0].run(tensor.run[1], tensor.shape.numpy(), str(tensor.name))
+            return tensor.over(parts)
         if id(tensor) not in self._known:
             self._known[id(tensor)] = (tensor, self._find(tensor))
         return self._known[id(tensor)][1]
@@ -322,8 +322,10 @@ def by_reference(
         if tensor is None or isinstance(tensor, ir.StringTensor):
             continue
         if not isinstance(tensor, LazyWeight) or tensor.run is not None:
-            found = finder.find(tensor)
-            value.const_value = found.named(str(value.name)) if isinstance(found, StoredWeight) else found
+            stored_weight = finder.find(tensor)
+            value.const_value = (
+                stored_weight.named(str(value.name)) if isinstance(stored_weight, StoredWeight) else stored_weight
+            )
             continue
         view = tensor.transposition()
         source = finder.find(view[0]) if view is not None else None
@@ -364,7 +366,7 @@ def referring(
             MessageId.WEIGHTS_FROM,
         )
     written = all_initializers(pointing.graph)
-    if written and not differing and not any(isinstance(each.const_value, StoredWeight) for each in written):
+    if written and not differing and not any(isinstance(value.const_value, StoredWeight) for value in written):
         warn(
             "All weights are stored with the model, because none of them is in the files of weights_from.",
             MessageId.WEIGHTS_FROM,

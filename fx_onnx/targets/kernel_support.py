@@ -167,7 +167,7 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     if not kernels:
         return "no kernel" + f" at opset {opset}" * bool(others)
     where = f" at opset {opset}" * any(_admits(kernel, dtypes) for kernel in others)
-    return f"no kernel{where} for {', '.join(sorted({each.name.lower() for each in dtypes.values()}))}"
+    return f"no kernel{where} for {', '.join(sorted({dtype.name.lower() for dtype in dtypes.values()}))}"
 
 
 def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:

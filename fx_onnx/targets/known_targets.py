@@ -68,8 +68,8 @@ def find_target(target: str | Target) -> Target:
     if not isinstance(target, str) or target not in TABLE["fx_onnx.targets"]:
         hint = _hint(target) or f"; the targets are {', '.join((*NAMES, *PLUGINS.names()))}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
-    found: Target = find("fx_onnx.targets", target)
-    return found
+    built_in: Target = find("fx_onnx.targets", target)
+    return built_in
 
 
 def _hint(name: object) -> str:

@@ -36,7 +36,9 @@ from fx_onnx.translation.symbolic_registry import PYTHON_OP
 if TYPE_CHECKING:
     from fx_onnx.compat.symbolic_functions import SymbolicFunction
 
-PLUGINS = Group("fx_onnx.translations", "a dict like custom_translation_table", lambda each: isinstance(each, Mapping))
+PLUGINS = Group(
+    "fx_onnx.translations", "a dict like custom_translation_table", lambda value: isinstance(value, Mapping)
+)
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -158,7 +160,9 @@ def _targets(key: Any) -> Sequence[Any]:
     """Returns the FX targets of a key; a packet such as ``aten.add`` means all its overloads without an ``out``."""
     if isinstance(key, OpOverloadPacket):
         overloads = [getattr(key, overload) for overload in key.overloads()]
-        return [each for each in overloads if not any(a.is_out for a in each._schema.arguments)] or overloads
+        return [
+            overload for overload in overloads if not any(a.is_out for a in overload._schema.arguments)
+        ] or overloads
     if isinstance(key, CustomOpDef):
         return [operator_of(key)]
     if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_autograd_function(key) or _is_of_numbers(key):

@@ -115,12 +115,12 @@ def associative_scan(
     carried = [op.graph_input("carried", value_dtype(x), op.sizes(x)[1:]) for x in xs]
     iteration, again = op.graph_input("iteration", DataType.INT64, ()), op.graph_input("again", DataType.BOOL, ())
     inner = op.nested([iteration, again, *carried])
-    place = inner.Add(iteration, 1)
-    slices = [inner.with_sizes(inner.Gather(x, place, axis=0), op.sizes(x)[1:]) for x in xs]
+    position = inner.Add(iteration, 1)
+    slices = [inner.with_sizes(inner.Gather(x, position, axis=0), op.sizes(x)[1:]) for x in xs]
     results = inner.inline(combine_fn, [*carried, *slices, *additional_inputs])
     body = inner.finish([again, *results, *results])
-    found = as_tuple(op.Loop(op.Reshape(count, []), None, *first, body=body, outputs=2 * len(xs)))
-    rows = found[len(xs) :]
+    looped = as_tuple(op.Loop(op.Reshape(count, []), None, *first, body=body, outputs=2 * len(xs)))
+    rows = looped[len(xs) :]
     return [op.Concat(op.unsqueeze(row, 0), rest, axis=0) for row, rest in zip(first, rows, strict=True)]
 
 

@@ -21,7 +21,7 @@ def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
 
 def _has_attributes(padding: Sequence[int] = (0,), groups: int = 1) -> bool:
     """Returns whether pads and groups are numbers: they are attributes in ONNX, and may be sizes in torch."""
-    return all(isinstance(each, int) for each in (*padding, groups))
+    return all(isinstance(number, int) for number in (*padding, groups))
 
 
 @translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, supports=_has_attributes)

@@ -46,8 +46,8 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     outputs = as_tuple(scanned)
     for output, state in zip(outputs, [*initial, *initial[:results]], strict=True):
         output.dtype = value_dtype(state)
-    found = [each if length is None else op.Slice(each, [0], length, [0]) for each in outputs[count:]]
-    return [op.Transpose(each, perm=[order.index(k) for k in range(len(order))]) if axis else each for each in found]
+    rows = [row if length is None else op.Slice(row, [0], length, [0]) for row in outputs[count:]]
+    return [op.Transpose(row, perm=[order.index(k) for k in range(len(order))]) if axis else row for row in rows]
 
 
 def _sizes_without(op: Emitter, value: Value, dim: int) -> list[Size]:
@@ -111,7 +111,7 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
     if boolean:
         self = op.cast(self, DataType.INT32)
     start = _filled_slice(op, self, dim, sign * float("inf") if floating else _integer_limit(value_dtype(self), sign))
-    place = op.expand(op.with_sizes(op.constant(0), ()), _sizes_without(op, self, dim))
+    index = op.expand(op.with_sizes(op.constant(0), ()), _sizes_without(op, self, dim))
     number = op.with_sizes(op.constant(0), ())
 
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
@@ -121,7 +121,7 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
         best = inner.Where(better, part, states[0])
         return best, inner.Where(better, states[2], states[1]), inner.Add(states[2], 1)
 
-    values, indices = scan(op, self, dim, [start, place, number], body, results=2)
+    values, indices = scan(op, self, dim, [start, index, number], body, results=2)
     return op.cast(values, dtype), indices
 
 

@@ -92,9 +92,9 @@ def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
 
     NonMaxSuppression drops boxes of score -inf, so a box with that score gets the lowest finite score in its class.
     """
-    _, _, place, _ = op.Unique(idxs, outputs=4)
-    classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
-    own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(place, [0]))
+    _, _, class_index, _ = op.Unique(idxs, outputs=4)
+    classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(class_index, [-1], axis=0), keepdims=0), 1), 1)
+    own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(class_index, [0]))
     lowest = float(np.finfo(np.float32).min)
     return op.Unsqueeze(op.Where(own, op.Max(scores, lowest), -math.inf), [0])
 
@@ -140,9 +140,9 @@ def fx_onnx_heatmaps_to_keypoints(op: Emitter, maps: Value, rois: Value) -> Sequ
         heatmap = inner.Unsqueeze(inner.Gather(maps, region), [0])
         resized = inner.Resize(heatmap, None, None, sizes, mode="cubic", coordinate_transformation_mode="half_pixel")
         flat = inner.Reshape(resized, inner.Concat([1], inner.shape([count]), [-1], axis=0))
-        place = inner.ArgMax(flat, axis=2, keepdims=0)
+        peak = inner.ArgMax(flat, axis=2, keepdims=0)
         x_then_y = inner.Concat(
-            *(inner.Unsqueeze(each, [2]) for each in (inner.Mod(place, width), inner.Div(place, width))), axis=2
+            *(inner.Unsqueeze(axis, [2]) for axis in (inner.Mod(peak, width), inner.Div(peak, width))), axis=2
         )
         best = inner.ReduceMax(flat, [2], keepdims=0)
         return [inner.Concat(places, x_then_y, axis=0), inner.Concat(scores, best, axis=0)]

@@ -28,13 +28,13 @@ class Indices(NamedTuple):
     Attributes:
         by_axis: maps an axis of the indexed tensor to its index, in the order of the axes.
         rank: the rank of all indices after broadcasting.
-        place: the axis of the result where the axes of the indices begin: the first indexed axis if the indexed axes
-            are consecutive, else 0.
+        first_axis: the axis of the result where the axes of the indices begin: the first indexed axis if the indexed
+            axes are consecutive, else 0.
     """
 
     by_axis: dict[int, Value]
     rank: int
-    place: int
+    first_axis: int
 
     def axes_first(self, rank: int) -> list[int]:
         """Returns the axes of the indexed tensor, indexed ones first."""
@@ -101,8 +101,8 @@ def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value
 @translates(aten.index.Tensor, aten._unsafe_index.Tensor)
 def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
     """Emits Gather for one index, else GatherND with the indexed axes in front; NonZero finds the places of a mask."""
-    if (found := _only_mask(op, indices)) is not None:
-        return gather_mask(op, self, *found)
+    if (masked := _only_mask(op, indices)) is not None:
+        return gather_mask(op, self, *masked)
     read = read_indices(op, indices)
     if not read.by_axis:
         return self
@@ -110,12 +110,12 @@ def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Val
         ((axis, index),) = read.by_axis.items()
         return op.Gather(self, index, axis=axis)
     rank = op.rank(self)
-    shared = op.out_sizes[read.place : read.place + read.rank]
+    shared = op.out_sizes[read.first_axis : read.first_axis + read.rank]
     picked = op.GatherND(op.transpose(self, read.axes_first(rank)), coordinates(op, read, shared))
-    if not read.place:
+    if not read.first_axis:
         return picked
     rest = list(range(read.rank, read.rank + rank - len(read.by_axis)))
-    return op.transpose(picked, [*rest[: read.place], *range(read.rank), *rest[read.place :]])
+    return op.transpose(picked, [*rest[: read.first_axis], *range(read.rank), *rest[read.first_axis :]])
 
 
 # ---------------------------------------------------------------- writes
@@ -218,11 +218,11 @@ def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Seq
     shape = op.Concat(op.Shape(places, start=0, end=-1), op.shape(rest), axis=0) if rest else op.Shape(places, end=-1)
     if isinstance(known := _known_broadcast_sizes(op, read), tuple):
         shape = op.shape([*known, *rest])
-        if op.rank(values) == rank and not read.place and _are_same_sizes(op.sizes(values), [*known, *rest]):
+        if op.rank(values) == rank and not read.first_axis and _are_same_sizes(op.sizes(values), [*known, *rest]):
             return values
-    if read.place and op.rank(values):
+    if read.first_axis and op.rank(values):
         values = op.unsqueeze(values, *range(rank - op.rank(values)))
-        middle = range(read.place, read.place + read.rank)
+        middle = range(read.first_axis, read.first_axis + read.rank)
         values = op.transpose(values, [*middle, *(axis for axis in range(rank) if axis not in middle)])
     return op.Expand(values, shape)
 

@@ -195,14 +195,14 @@ def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
     if symbolic_sizes.same_size(size, 0):
         return self
     if isinstance(shift, int) and isinstance(size, int):
-        place: Size = -shift % size
+        split: Size = -shift % size
     elif isinstance(shift, int) and statically_known_true(size >= abs(shift)):
-        place = -shift
+        split = -shift
     else:
-        place = -shift % size  # type: ignore[operator]
-    if isinstance(place, int) and place == 0:
+        split = -shift % size  # type: ignore[operator]
+    if isinstance(split, int) and split == 0:
         return self
-    head, tail = slice_axis(op, self, dim, 0, place), slice_axis(op, self, dim, place, INT_MAX)
+    head, tail = slice_axis(op, self, dim, 0, split), slice_axis(op, self, dim, split, INT_MAX)
     result: Value = op.Concat(tail, head, axis=dim)
     return result
 
@@ -265,8 +265,8 @@ def _diagonal(diagonal: Size) -> Size | None:
 
 def _is_row_major(self: torch.Tensor) -> bool:
     """Returns whether self is contiguous and begins its storage, so that strides count the elements of self."""
-    place = symbolic_sizes.static(self.storage_offset())
-    return isinstance(place, int) and place == 0 and self.is_contiguous()
+    offset = symbolic_sizes.static(self.storage_offset())
+    return isinstance(offset, int) and offset == 0 and self.is_contiguous()
 
 
 @translates(aten.as_strided.default, aten.as_strided_copy.default, supports=_is_row_major)

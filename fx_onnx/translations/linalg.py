@@ -38,12 +38,12 @@ def _product(op: Emitter, left: Value, right: Value, may_be_empty: bool = False)
 
     ONNX Runtime fuses a Transpose of the first axis with MatMul, and divides by the size of the axis.
     """
-    sizes = [op.sizes(each) for each in (left, right) if op.rank(each) > 2]
-    may_be_empty |= any(symbolic_sizes.is_from_data(size) for each in sizes for size in each[-2:])
+    sizes = [op.sizes(operand) for operand in (left, right) if op.rank(operand) > 2]
+    may_be_empty |= any(symbolic_sizes.is_from_data(size) for operand in sizes for size in operand[-2:])
     if not (sizes and may_be_empty):
         product: Value = op.MatMul(left, right)
         return product
-    batches = [op.unsqueeze(each, 0) if op.rank(each) > 2 else each for each in (left, right)]
+    batches = [op.unsqueeze(operand, 0) if op.rank(operand) > 2 else operand for operand in (left, right)]
     return op.squeeze(op.MatMul(*batches), 0)
 
 
@@ -104,25 +104,25 @@ def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: S
 
     The Einsum of ONNX Runtime ends the process where it transposes an empty tensor.
     """
-    if len(tensors) == 1 or all(isinstance(size, int) for each in tensors for size in op.sizes(each)):
+    if len(tensors) == 1 or all(isinstance(size, int) for tensor in tensors for size in op.sizes(tensor)):
         return op.Einsum(*tensors, equation=_with_explicit_output(equation.replace(" ", "")))
     equation = _spelled_out(equation, op.rank(tensors[0]))
     batch, rows, columns, inner = _groups(equation) or ("",) * 4
     operands, _, output = equation.partition("->")
     left, right = operands.split(",")
-    first = op.transpose(tensors[0], [left.index(each) for each in batch + rows + inner])
-    second = op.transpose(tensors[1], [right.index(each) for each in batch + inner + columns])
+    first = op.transpose(tensors[0], [left.index(label) for label in batch + rows + inner])
+    second = op.transpose(tensors[1], [right.index(label) for label in batch + inner + columns])
     missing = [*([] if rows else [-2]), *([] if columns else [-1])]  # a label of size 1
     first, second = first if rows else op.unsqueeze(first, -2), second if columns else op.unsqueeze(second, -1)
     product = _product(op, first, second, may_be_empty={left[0], right[0]} != {*batch[:1]})
-    return op.transpose(op.squeeze(product, *missing), [(batch + rows + columns).index(each) for each in output])
+    return op.transpose(op.squeeze(product, *missing), [(batch + rows + columns).index(label) for label in output])
 
 
 def _spelled_out(equation: str, rank: int) -> str:
     """Returns the equation with its output, and with Greek labels for an ellipsis, by the rank of the first tensor."""
     equation = _with_explicit_output(equation.replace(" ", ""))
     first = equation.partition("->")[0].partition(",")[0]
-    return equation.replace("...", "".join(chr(ord("α") + place) for place in range(rank - len(first) + 3)))
+    return equation.replace("...", "".join(chr(ord("α") + index) for index in range(rank - len(first) + 3)))
 
 
 def _groups(equation: str) -> tuple[str, str, str, str] | None:
@@ -132,10 +132,10 @@ def _groups(equation: str) -> tuple[str, str, str, str] | None:
     """
     operands, _, output = equation.partition("->")
     left, right = operands.split(",") if operands.count(",") == 1 else ("..", "")
-    batch = "".join(each for each in left if each in right and each in output)
-    inner = "".join(each for each in left if each in right and each not in output)
-    rows = "".join(each for each in left if each not in right)
-    columns = "".join(each for each in right if each not in left)
+    batch = "".join(label for label in left if label in right and label in output)
+    inner = "".join(label for label in left if label in right and label not in output)
+    rows = "".join(label for label in left if label not in right)
+    columns = "".join(label for label in right if label not in left)
     is_product = len(inner) == 1 and len(rows) < 2 and len(columns) < 2 and {*rows, *columns} <= {*output}
     are_unique = len({*left}) == len(left) and len({*right}) == len(right) and "." not in left
     return (batch, rows, columns, inner) if is_product and are_unique else None

@@ -16,7 +16,7 @@ from fx_onnx.translations._value_dtype import value_dtype
 
 
 def _has_one_dtype(input: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> bool:
-    return all(each is None or each.dtype == input.dtype for each in (weight, bias))
+    return all(parameter is None or parameter.dtype == input.dtype for parameter in (weight, bias))
 
 
 @translates(aten.layer_norm.default, supports=_has_one_dtype)

@@ -75,10 +75,10 @@ def _exact_operands(sizes: Sequence[Size], outs: Sequence[Size], factors: Factor
     axes = list(zip(sizes, outs, factors, strict=True))
     by_sizes = all(_equals_size_ratio(*axis) for axis in axes)
     scales = [None if factor is None else _float32_factor(size, out, factor) for size, out, factor in axes]
-    found = [scale for scale in scales if scale is not None]
-    if len(found) < len(axes) or (by_sizes and found != list(factors)):
+    exact = [scale for scale in scales if scale is not None]
+    if len(exact) < len(axes) or (by_sizes and exact != list(factors)):
         return _Operands(None) if by_sizes else None
-    return _Operands(found)
+    return _Operands(exact)
 
 
 @functools.cache
@@ -89,13 +89,13 @@ def _same_elements(size: int, out: int, factor: float | None, scale: float | Non
 
     Source: HelperInterpNearest in ATen's UpSampleKernel.cpp and the coordinates of ONNX Resize, each in float32.
     """
-    place, half = np.arange(out, dtype=np.float32), np.float32(0.5)
+    position, half = np.arange(out, dtype=np.float32), np.float32(0.5)
     step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
     ratio = np.float32(scale if scale is not None else out / size)
     if exact:
-        by_torch, by_onnx = ((place + half) * step - half) + half, ((place + half) / ratio - half) + half
+        by_torch, by_onnx = ((position + half) * step - half) + half, ((position + half) / ratio - half) + half
     else:
-        by_torch, by_onnx = place * step, place / ratio
+        by_torch, by_onnx = position * step, position / ratio
     last = size - 1
     return bool(np.array_equal(np.clip(np.floor(by_torch), 0, last), np.clip(np.floor(by_onnx), 0, last)))
 
@@ -208,8 +208,8 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
     known = all(isinstance(size, int) for size in outs)
     operands = _exact_operands(sizes, outs, [None] * len(outs) if aligned and known else given)
     if attributes["mode"] != "nearest":
-        place = "align_corners" if aligned else "half_pixel"
-        attributes = {**attributes, "coordinate_transformation_mode": place}
+        mode = "align_corners" if aligned else "half_pixel"
+        attributes = {**attributes, "coordinate_transformation_mode": mode}
     scales = None if operands is None else operands.scales  # with aligned corners, inexact factors have no effect
     scales = _ratios(sizes, outs) if scales is None else scales
     if scales is None:
@@ -222,15 +222,15 @@ def _ratios(sizes: Sequence[Size], outs: Sequence[Size]) -> list[float] | None:
 
     They differ if a size is dynamic, or if in * float32(out / in) rounds down to another size than ``out``.
     """
-    found = []
+    ratios = []
     for size, out in zip(sizes, outs, strict=True):
         if not isinstance(size, int) or not isinstance(out, int) or not size:
             return None
         ratio = np.float32(out / size)
         if math.floor(np.float32(size) * ratio) != out or math.floor(size * float(ratio)) != out:
             return None
-        found.append(float(ratio))
-    return found
+        ratios.append(float(ratio))
+    return ratios
 
 
 def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:

@@ -140,7 +140,7 @@ class _Weights(NamedTuple):
 
     def cast(self, op: Emitter, dtype: DataType) -> _Weights:
         """Returns the weights in another dtype."""
-        b_ih, b_hh, w_hr = (None if each is None else op.cast(each, dtype) for each in self[2:])
+        b_ih, b_hh, w_hr = (None if weight is None else op.cast(weight, dtype) for weight in self[2:])
         return _Weights(op.cast(self.w_ih, dtype), op.cast(self.w_hh, dtype), b_ih, b_hh, w_hr)
 
 
@@ -149,13 +149,13 @@ def _layers(
 ) -> list[tuple[_Weights, ...]]:
     """Returns the weights by layer and direction."""
     count = 2 + 2 * has_biases + projected
-    each = []
+    sequences = []
     for start in range(0, len(params), count):
         w_ih, w_hh, *rest = params[start : start + count]
         b_ih, b_hh = rest[:2] if has_biases else (None, None)
-        each.append(_Weights(w_ih, w_hh, b_ih, b_hh, rest[-1] if projected else None))
+        sequences.append(_Weights(w_ih, w_hh, b_ih, b_hh, rest[-1] if projected else None))
     directions = 2 if bidirectional else 1
-    return [tuple(each[start : start + directions]) for start in range(0, len(each), directions)]
+    return [tuple(sequences[start : start + directions]) for start in range(0, len(sequences), directions)]
 
 
 def _is_projected(op: Emitter, hx: Sequence[Value]) -> bool:
@@ -195,10 +195,10 @@ def _recurrence(
     initial = [_by_layer(op, state, len(layers), dtype) for state in states]
     lengths = None if lengths is None else op.cast(lengths, DataType.INT32)
     for index, layer in enumerate(layers):
-        weights = [each.cast(op, dtype) for each in layer]
+        weights = [direction.cast(op, dtype) for direction in layer]
         if dropout and index:
             x = op.with_sizes(apply_dropout(op, x, dropout)[0], op.sizes(x))
-        begin = [each[index] for each in initial]
+        begin = [state[index] for state in initial]
         if weights[0].w_hr is None:
             x, *finals = _layer(op, kind, x, weights, begin, lengths)
         else:
@@ -206,7 +206,7 @@ def _recurrence(
         last.append(finals)
         is_last = index == len(layers) - 1
         x = _joined(op, x, batch_first and is_last)
-    ends = [each[0] if len(each) == 1 else op.Concat(*each, axis=0) for each in zip(*last, strict=True)]
+    ends = [by_layer[0] if len(by_layer) == 1 else op.Concat(*by_layer, axis=0) for by_layer in zip(*last, strict=True)]
     return [op.cast(value, result_dtype) for value in (x, *ends)]
 
 
@@ -247,12 +247,12 @@ def _layer(
     if lengths is None and (is_from_data(steps) or not (may_be_empty or isinstance(steps, int))):
         # without lengths, a GRU of ONNX Runtime without steps ends the process
         lengths = op.expand(op.cast(op.number(steps, DataType.INT64), DataType.INT32), [batch])
-    biases = [b for each in weights for b in (each.b_ih, each.b_hh) if b is not None]
+    biases = [b for direction in weights for b in (direction.b_ih, direction.b_hh) if b is not None]
     results = op.emit(
         kind.op_type,
         x,
-        _stacked(op, kind, [each.w_ih for each in weights], count),
-        _stacked(op, kind, [each.w_hh for each in weights], count),
+        _stacked(op, kind, [direction.w_ih for direction in weights], count),
+        _stacked(op, kind, [direction.w_hh for direction in weights], count),
         _stacked(op, kind, biases, count) if biases else None,
         lengths,
         *initial,
@@ -276,12 +276,12 @@ def _layer_of_rows(
     steps, batch, features = op.sizes(x)
     row = [0, 0, 0, 0, 1, 0]
     longer = op.with_sizes(op.Pad(x, row), (steps, batch + 1, features))
-    states = [None if each is None else op.Pad(each, row) for each in initial]
+    states = [None if state is None else op.Pad(state, row) for state in initial]
     lengths = None if lengths is None else op.Concat(lengths, op.constant([1], DataType.INT32), axis=0)
     y, *finals = _layer(op, kind, longer, weights, states, lengths, may_be_empty=False)
     _, count, _, units = op.sizes(y)
     y = op.with_sizes(op.Slice(y, [0], [-1], [2]), (steps, count, batch, units))
-    return [y, *(op.Slice(each, [0], [-1], [1]) for each in finals)]
+    return [y, *(op.Slice(state, [0], [-1], [1]) for state in finals)]
 
 
 def _joined(op: Emitter, y: Value, batch_first: bool) -> Value:
@@ -324,8 +324,8 @@ def _projected_layer(
         for i in places
     ]
     hidden, cell, y = (
-        op.unsqueeze(each[0], axis) if count == 1 else op.Concat(*(op.unsqueeze(v, axis) for v in each), axis=axis)
-        for each, axis in zip(zip(*runs, strict=True), (0, 0, 1), strict=True)
+        op.unsqueeze(parts[0], axis) if count == 1 else op.Concat(*(op.unsqueeze(v, axis) for v in parts), axis=axis)
+        for parts, axis in zip(zip(*runs, strict=True), (0, 0, 1), strict=True)
     )
     return [op.with_sizes(y, (steps, count, batch, sizes[0][-1])), hidden, cell]
 

@@ -213,6 +213,6 @@ def fx_onnx_fill_diagonal(op: Emitter, self: Value, fill_value: Scalar, wrap: bo
         chosen = op.Equal(op.Mod(flat, op.cast(sizes[1] + 1, DataType.INT64)), 0)
     else:
         chosen = op.Equal(places[0], places[1])
-        for place in places[2:]:
-            chosen = op.And(chosen, op.Equal(places[0], place))
+        for positions in places[2:]:
+            chosen = op.And(chosen, op.Equal(places[0], positions))
     return op.Where(chosen, op.cast(fill_value, op.out_dtype), self)

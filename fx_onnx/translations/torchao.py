@@ -48,8 +48,8 @@ def _can_dequantize(blocks: bool) -> Callable[..., bool]:
 
 def _has_layout(input: Any, block_size: Any, zero_point: Any, blocks: bool) -> bool:
     """Returns whether ONNX can express the layout of the scales, and the zero point is an integer."""
-    found = scale_layout(input.shape, block_size)
-    return found is not None and (blocks or found.block is None) and not is_fractional(zero_point)
+    layout = scale_layout(input.shape, block_size)
+    return layout is not None and (blocks or layout.block is None) and not is_fractional(zero_point)
 
 
 def _with_layout(

@@ -30,7 +30,7 @@ def _is_training(
 ) -> bool:
     """Returns whether the call uses the statistics of the batch, has a channel axis, and has one dtype."""
     others = (weight, bias, running_mean, running_var)
-    return training and input.dim() > 1 and all(each is None or each.dtype == input.dtype for each in others)
+    return training and input.dim() > 1 and all(tensor is None or tensor.dtype == input.dtype for tensor in others)
 
 
 def aten__native_batch_norm_legit_functional(
