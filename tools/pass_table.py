@@ -73,10 +73,10 @@ def opset_table() -> str:
 
 
 def _cells(name: str, docstring: str | None) -> str:
-    """Returns what is rewritten, and where; a reason without a condition is for readers of the code only."""
+    """Returns what is rewritten, and where; the reason is for readers of the code only."""
     rewrites, legal = described(name, docstring)
     condition = "" if legal.startswith("Legal because") else legal.removeprefix("Legal ").removeprefix("where ")
-    cells = (rewrites, condition.partition(", because ")[0].removesuffix("."))
+    cells = (rewrites, re.split(", because |: ", condition)[0].removesuffix("."))
     return " | ".join(cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in cells)
 
 
