@@ -35,7 +35,9 @@ def check_torch() -> None:
     installed = _release(torch.__version__)
     if installed < _release(OLDEST_TORCH):
         raise OnnxExporterError(
-            f"fx_onnx {version()} needs torch {OLDEST_TORCH} or newer, but torch {torch.__version__} is installed.",
+            f"fx_onnx {version()} needs torch {OLDEST_TORCH} or newer, but torch {torch.__version__} is installed; "
+            "save the model here with torch.export.save, and export the file in another environment, as the page Your "
+            "torch is older shows.",
             id=MessageId.TORCH_VERSION,
         )
     if installed > _release(NEWEST_TORCH):
