@@ -111,9 +111,10 @@ def _explained(path: Path, earlier: list[BaseException] | None = None) -> Iterat
         cause: Any = next(iter(earlier or ()), error)
         while cause.__cause__ is not None:
             cause = cause.__cause__
+        reason = first_line(cause).partition(". ")[0].rstrip(".")
         raise ArgumentError(
-            f"torch {version('torch')} cannot load {path}: {first_line(cause).rstrip('.')}; first import what defines "
-            "the operators and the classes of the program, or save it again.",
+            f"torch {version('torch')} cannot load {path}: {reason}; first import what defines the operators and the "
+            "classes of the program, or save it again.",
             id=MessageId.MODEL_SOURCE,
         ) from error
 
