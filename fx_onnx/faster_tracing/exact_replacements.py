@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from fx_onnx.faster_tracing import fake_results, fake_tensors, generated_code, node_traces, node_values, trees
+from fx_onnx.faster_tracing import fake_results, generated_code, node_traces, node_values, plain_tensors, tree_maps
 from fx_onnx.faster_tracing.replacement import Replacement, replaced
 
 __all__ = ["REPLACEMENTS", "faster_tracing"]
@@ -13,8 +13,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     *node_traces.REPLACEMENTS,
     *generated_code.REPLACEMENTS,
     *node_values.REPLACEMENTS,
-    *trees.REPLACEMENTS,
-    *fake_tensors.REPLACEMENTS,
+    *tree_maps.REPLACEMENTS,
+    *plain_tensors.REPLACEMENTS,
     *fake_results.REPLACEMENTS,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from fx_onnx.faster_tracing.fake_tensors import is_plain
+from fx_onnx.faster_tracing.plain_tensors import is_plain
 from fx_onnx.faster_tracing.replacement import Replacement
 from fx_onnx.torch_internals.torch_private import FakeTensor
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fx_onnx.faster_tracing.replacement import Replacement
+from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import FakeTensor
 
 __all__ = ["REPLACEMENTS", "call_kernel", "is_plain"]
@@ -89,7 +90,7 @@ def _make_snapshot(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]
     torch's function calls ``detach`` in two contexts. For a tensor that has no real tensor and no dispatch keys of its
     own, they are entered here, and the result is made as there.
     """
-    detach = torch.ops.aten.detach.default
+    detach = aten.detach.default
 
     def snapshot(val: Any, include_real: bool = False) -> Any:
         if type(val) is not FakeTensor or val.real_tensor is not None or val.dispatch_keys is not None:

@@ -11,6 +11,7 @@ from fx_onnx.faster_tracing.replacement import Replacement
 
 __all__ = ["REPLACEMENTS"]
 
+_CONTAINERS: dict[str, Any] = {"tuple": tuple, "list": list, "dict": dict, "ordereddict": OrderedDict}
 _LEAF: Any = object()
 
 
@@ -28,13 +29,12 @@ def _make(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
     """
     pytree = import_module("torch.utils._pytree")
     registered = pytree.SUPPORTED_NODES
-    known = {kind: registered[kind] for kind in (tuple, list, dict, OrderedDict)}
-    functions = {
-        (kind, *(getattr(pytree, f"_{kind.__name__.lower()}_{name}") for name in ("flatten", "unflatten")))
-        for kind in known
+    known = {
+        kind: registered[kind]
+        for name, kind in _CONTAINERS.items()
+        if registered[kind].flatten_fn is getattr(pytree, f"_{name}_flatten")
+        and registered[kind].unflatten_fn is getattr(pytree, f"_{name}_unflatten")
     }
-    if {(kind, node.flatten_fn, node.unflatten_fn) for kind, node in known.items()} != functions:
-        return (original,)
 
     def list_leaves(tree: Any, leaves: list[Any]) -> Any:
         kind = type(tree)
@@ -75,12 +75,11 @@ REPLACEMENTS = (
         _make,
         "The names of modules of each node are mapped by a tree with a specification of each part.",
         repeats=(
-            *(
-                f"{_PYTREE}:{name}"
-                for name in ("tree_flatten", "tree_is_leaf", "_get_node_type", "is_namedtuple_class")
-            ),
-            *(f"{_PYTREE}:_{kind}_flatten" for kind in ("tuple", "list", "dict", "ordereddict")),
-            *(f"{_PYTREE}:_{kind}_unflatten" for kind in ("tuple", "list", "dict", "ordereddict")),
+            f"{_PYTREE}:tree_flatten",
+            f"{_PYTREE}:tree_is_leaf",
+            f"{_PYTREE}:_get_node_type",
+            f"{_PYTREE}:is_namedtuple_class",
+            *(f"{_PYTREE}:_{kind}_{name}flatten" for kind in _CONTAINERS for name in ("", "un")),
             f"{_PYTREE}:TreeSpec.unflatten",
         ),
     ),
