@@ -58,6 +58,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "415f9e36b0ab01b2",
         "2.15": "415f9e36b0ab01b2",
     },
+    "torch._library.utils:handle_dispatch_mode": {
+        "2.13": "36b3ef898f3e8e31",
+        "2.14": "36b3ef898f3e8e31",
+        "2.15": "36b3ef898f3e8e31",
+    },
     "torch._prims_common:are_strides_like_channels_last_or_false": {
         "2.13": "aa1f9642652d8515",
         "2.14": "aa1f9642652d8515",
@@ -137,6 +142,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "5c9d4a6f14c8ff30",
         "2.14": "81223948a5d81bac",
         "2.15": "8f33d5b2a84ce38a",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode.dispatch": {
+        "2.13": "1bb947a5c9aaef89",
+        "2.14": "1bb947a5c9aaef89",
+        "2.15": "1bb947a5c9aaef89",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode.is_our_fake": {
         "2.13": "e5705d713d49f933",
@@ -252,6 +262,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "2972eab08ee8e105",
         "2.14": "2972eab08ee8e105",
         "2.15": "2972eab08ee8e105",
+    },
+    "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.call_module": {
+        "2.13": "6fa2d7a51c6430c9",
+        "2.14": "6fa2d7a51c6430c9",
+        "2.15": "6fa2d7a51c6430c9",
     },
     "torch.fx.experimental.proxy_tensor:_extract_tensor_metadata": {
         "2.13": "2bc5d8bd010aa884",
