@@ -18,6 +18,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "550a0672a659c622",
         "2.15": "d51beb996cf08860",
     },
+    "torch._export.non_strict_utils:produce_guards_and_solve_constraints": {
+        "2.13": "0a78339f2bc5bf77",
+        "2.14": "965c2cc6beb6a690",
+        "2.15": "965c2cc6beb6a690",
+    },
     "torch._export.passes.replace_autocast_with_hop_pass:replace_autocast_with_hop_pass": {
         "2.13": "7b1cf7c0f1485f4e",
         "2.14": "7b1cf7c0f1485f4e",
@@ -53,6 +58,16 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "415f9e36b0ab01b2",
         "2.15": "415f9e36b0ab01b2",
     },
+    "torch._library.utils:handle_dispatch_mode": {
+        "2.13": "36b3ef898f3e8e31",
+        "2.14": "36b3ef898f3e8e31",
+        "2.15": "36b3ef898f3e8e31",
+    },
+    "torch._prims_common:are_strides_like_channels_last_or_false": {
+        "2.13": "aa1f9642652d8515",
+        "2.14": "aa1f9642652d8515",
+        "2.15": "aa1f9642652d8515",
+    },
     "torch._prims_common:check_contiguous_sizes_strides": {
         "2.13": "eba4d232cddd0629",
         "2.14": "eba4d232cddd0629",
@@ -83,6 +98,26 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "ef05bf3b858e3098",
         "2.15": "ef05bf3b858e3098",
     },
+    "torch._prims_common:suggest_memory_format": {
+        "2.13": "2a4a88fdbefd10f4",
+        "2.14": "2a4a88fdbefd10f4",
+        "2.15": "2a4a88fdbefd10f4",
+    },
+    "torch._subclasses.fake_impls:fast_detach": {
+        "2.13": "4c840bc2026fdf9e",
+        "2.14": "77e8ef5cac95c26d",
+        "2.15": "77e8ef5cac95c26d",
+    },
+    "torch._subclasses.fake_tensor:FakeTensor.__new__": {
+        "2.13": "edc72218ee23ca6c",
+        "2.14": "26602eeb0aed41fa",
+        "2.15": "26602eeb0aed41fa",
+    },
+    "torch._subclasses.fake_tensor:FakeTensor._normalize_fake_device": {
+        "2.13": "5745984080fc3c74",
+        "2.14": "5745984080fc3c74",
+        "2.15": "20c28349c43ff15a",
+    },
     "torch._subclasses.fake_tensor:FakeTensorMode._get_output_info_for_cache_entry": {
         "2.13": "110e8d0c87ca6b5b",
         "2.14": "110e8d0c87ca6b5b",
@@ -103,10 +138,80 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "f7abdd8b80c8dd89",
         "2.15": "7801729c857c65a1",
     },
+    "torch._subclasses.fake_tensor:FakeTensorMode._prep_args_for_hash": {
+        "2.13": "5c9d4a6f14c8ff30",
+        "2.14": "81223948a5d81bac",
+        "2.15": "8f33d5b2a84ce38a",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode.dispatch": {
+        "2.13": "1bb947a5c9aaef89",
+        "2.14": "1bb947a5c9aaef89",
+        "2.15": "1bb947a5c9aaef89",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode.is_our_fake": {
+        "2.13": "e5705d713d49f933",
+        "2.14": "999ffe66802abb3b",
+        "2.15": "999ffe66802abb3b",
+    },
+    "torch._subclasses.fake_tensor:SymNumberMemoDescriptor.__set__": {
+        "2.13": "7efe44d498279dfb",
+        "2.14": "1a23ff155ce145fc",
+        "2.15": "1a23ff155ce145fc",
+    },
+    "torch._subclasses.fake_tensor:SymNumberMemoDescriptor._memo": {
+        "2.13": "4a5240cdad81f574",
+        "2.14": "4a5240cdad81f574",
+        "2.15": "4a5240cdad81f574",
+    },
+    "torch._subclasses.fake_tensor:SymNumberMemoDescriptor._memo_epoch": {
+        "2.13": "60ffc265aac4696f",
+        "2.14": "60ffc265aac4696f",
+        "2.15": "60ffc265aac4696f",
+    },
+    "torch._subclasses.fake_tensor:SymNumberMemoDescriptor._memo_vc": {
+        "2.13": "cb52cd7d8988f70c",
+        "2.14": "cb52cd7d8988f70c",
+        "2.15": "cb52cd7d8988f70c",
+    },
+    "torch._subclasses.fake_tensor:TensorMetadata._flatten_into": {
+        "2.13": "c7b8b2b3a8c24121",
+        "2.14": "c7b8b2b3a8c24121",
+        "2.15": "c7b8b2b3a8c24121",
+    },
+    "torch._subclasses.fake_tensor:extract_tensor_metadata": {
+        "2.13": "63a9d204a477340d",
+        "2.14": "273a11d7b54a94a8",
+        "2.15": "273a11d7b54a94a8",
+    },
+    "torch._subclasses.fake_tensor:in_kernel_invocation_manager": {
+        "2.13": "24e0b9912707f1e5",
+        "2.14": "24e0b9912707f1e5",
+        "2.15": "24e0b9912707f1e5",
+    },
     "torch._subclasses.meta_utils:is_sparse_any": {
         "2.13": "2c1003b0a4714646",
         "2.14": "2c1003b0a4714646",
         "2.15": "2c1003b0a4714646",
+    },
+    "torch.export._trace:_export_for_training": {
+        "2.13": "7cb1567a9c117c76",
+        "2.14": "e96e98476c669956",
+        "2.15": "e96e98476c669956",
+    },
+    "torch.export._trace:_export_to_aten_ir_make_fx": {
+        "2.13": "66cda307e5804fc7",
+        "2.14": "66cda307e5804fc7",
+        "2.15": "66cda307e5804fc7",
+    },
+    "torch.export._trace:_get_module_call_graph": {
+        "2.13": "fdb49cff53346db7",
+        "2.14": "fdb49cff53346db7",
+        "2.15": "fdb49cff53346db7",
+    },
+    "torch.export._trace:_non_strict_export": {
+        "2.13": "268f29970ed786e6",
+        "2.14": "bd4cd05b820f5e54",
+        "2.15": "bd4cd05b820f5e54",
     },
     "torch.export._trace:_preserve_requires_grad_pass": {
         "2.13": "fffa78f86786dd5f",
@@ -123,6 +228,21 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "ad8f579b142983f3",
         "2.15": "ad8f579b142983f3",
     },
+    "torch.export.exported_program:ExportedProgram.__init__": {
+        "2.13": "f12b896c54172571",
+        "2.14": "f12b896c54172571",
+        "2.15": "f12b896c54172571",
+    },
+    "torch.export.exported_program:_create_graph_module_for_export": {
+        "2.13": "48b7876d28b72335",
+        "2.14": "48b7876d28b72335",
+        "2.15": "48b7876d28b72335",
+    },
+    "torch.fx._lazy_graph_module:_make_graph_module": {
+        "2.13": "8c02f7630b7882e7",
+        "2.14": "8c02f7630b7882e7",
+        "2.15": "8c02f7630b7882e7",
+    },
     "torch.fx.experimental.proxy_tensor:PreDispatchTorchFunctionMode.__torch_function__": {
         "2.13": "de6df8e88f78625a",
         "2.14": "de6df8e88f78625a",
@@ -133,6 +253,21 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "0502056089ebe552",
         "2.15": "0502056089ebe552",
     },
+    "torch.fx.experimental.proxy_tensor:_MakefxTracer._trace_inner": {
+        "2.13": "d457a879e58f1308",
+        "2.14": "539c6a14154bed73",
+        "2.15": "539c6a14154bed73",
+    },
+    "torch.fx.experimental.proxy_tensor:_MakefxTracer.trace": {
+        "2.13": "2972eab08ee8e105",
+        "2.14": "2972eab08ee8e105",
+        "2.15": "2972eab08ee8e105",
+    },
+    "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.call_module": {
+        "2.13": "6fa2d7a51c6430c9",
+        "2.14": "6fa2d7a51c6430c9",
+        "2.15": "6fa2d7a51c6430c9",
+    },
     "torch.fx.experimental.proxy_tensor:_extract_tensor_metadata": {
         "2.13": "2bc5d8bd010aa884",
         "2.14": "2bc5d8bd010aa884",
@@ -142,6 +277,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "d68e57c4b0328ee9",
         "2.14": "8fb853269a27c84f",
         "2.15": "8fb853269a27c84f",
+    },
+    "torch.fx.experimental.proxy_tensor:dispatch_trace": {
+        "2.13": "d0f1422aace6f996",
+        "2.14": "d0f1422aace6f996",
+        "2.15": "d0f1422aace6f996",
     },
     "torch.fx.experimental.proxy_tensor:extract_val": {
         "2.13": "c6eda65ab24c6c6a",
@@ -173,6 +313,16 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "189bc166958789be",
         "2.15": "189bc166958789be",
     },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._suppress_guards_enter": {
+        "2.13": "a3cddf46f1635a4c",
+        "2.14": "a3cddf46f1635a4c",
+        "2.15": "a3cddf46f1635a4c",
+    },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._suppress_guards_exit": {
+        "2.13": "01a2a4304ab6cea1",
+        "2.14": "01a2a4304ab6cea1",
+        "2.15": "01a2a4304ab6cea1",
+    },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv.suppress_guards": {
         "2.13": "77f2c37e2daa2005",
         "2.14": "77f2c37e2daa2005",
@@ -182,6 +332,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "70d4e2dcedc21c64",
         "2.14": "867fdff627d9c3fd",
         "2.15": "867fdff627d9c3fd",
+    },
+    "torch.fx.experimental.symbolic_shapes:_suppress_guards": {
+        "2.13": "3dc759a29783d23c",
+        "2.14": "3dc759a29783d23c",
+        "2.15": "3dc759a29783d23c",
     },
     "torch.fx.experimental.symbolic_shapes:compute_unbacked_bindings": {
         "2.13": "ea3db9a3fe25ad8e",
@@ -197,6 +352,16 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "cf64194343f25e16",
         "2.14": "cf64194343f25e16",
         "2.15": "cf64194343f25e16",
+    },
+    "torch.fx.graph_module:GraphModule.__init__": {
+        "2.13": "da1d3a3c3593b7bc",
+        "2.14": "da1d3a3c3593b7bc",
+        "2.15": "da1d3a3c3593b7bc",
+    },
+    "torch.fx.graph_module:GraphModule._recompile_submodules": {
+        "2.13": "d8d048e4dfec55eb",
+        "2.14": "d8d048e4dfec55eb",
+        "2.15": "d8d048e4dfec55eb",
     },
     "torch.fx.graph_module:GraphModule.recompile": {
         "2.13": "98adb1519c457ae4",
@@ -217,6 +382,76 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "a31a10139c2eb3d8",
         "2.14": "a31a10139c2eb3d8",
         "2.15": "a31a10139c2eb3d8",
+    },
+    "torch.utils._pytree:TreeSpec.unflatten": {
+        "2.13": "461c3fb85ef17312",
+        "2.14": "461c3fb85ef17312",
+        "2.15": "461c3fb85ef17312",
+    },
+    "torch.utils._pytree:_dict_flatten": {
+        "2.13": "9119512ea3a88738",
+        "2.14": "9119512ea3a88738",
+        "2.15": "9119512ea3a88738",
+    },
+    "torch.utils._pytree:_dict_unflatten": {
+        "2.13": "7d19d05fcfd43638",
+        "2.14": "7d19d05fcfd43638",
+        "2.15": "7d19d05fcfd43638",
+    },
+    "torch.utils._pytree:_get_node_type": {
+        "2.13": "8b85dd5e2720a696",
+        "2.14": "8b85dd5e2720a696",
+        "2.15": "8b85dd5e2720a696",
+    },
+    "torch.utils._pytree:_list_flatten": {
+        "2.13": "10a60d070abf12ad",
+        "2.14": "10a60d070abf12ad",
+        "2.15": "10a60d070abf12ad",
+    },
+    "torch.utils._pytree:_list_unflatten": {
+        "2.13": "4a07e0c7afbcc8be",
+        "2.14": "4a07e0c7afbcc8be",
+        "2.15": "4a07e0c7afbcc8be",
+    },
+    "torch.utils._pytree:_ordereddict_flatten": {
+        "2.13": "cc23987012b57746",
+        "2.14": "cc23987012b57746",
+        "2.15": "cc23987012b57746",
+    },
+    "torch.utils._pytree:_ordereddict_unflatten": {
+        "2.13": "f42cededa766a5e9",
+        "2.14": "f42cededa766a5e9",
+        "2.15": "f42cededa766a5e9",
+    },
+    "torch.utils._pytree:_tuple_flatten": {
+        "2.13": "07a6e14b7ada4913",
+        "2.14": "07a6e14b7ada4913",
+        "2.15": "07a6e14b7ada4913",
+    },
+    "torch.utils._pytree:_tuple_unflatten": {
+        "2.13": "9ab15f68693ed5e7",
+        "2.14": "9ab15f68693ed5e7",
+        "2.15": "9ab15f68693ed5e7",
+    },
+    "torch.utils._pytree:is_namedtuple_class": {
+        "2.13": "963b6fb69615df3a",
+        "2.14": "963b6fb69615df3a",
+        "2.15": "963b6fb69615df3a",
+    },
+    "torch.utils._pytree:tree_flatten": {
+        "2.13": "8961e2f25a32ddfc",
+        "2.14": "8961e2f25a32ddfc",
+        "2.15": "8961e2f25a32ddfc",
+    },
+    "torch.utils._pytree:tree_is_leaf": {
+        "2.13": "4e6c9609a297a900",
+        "2.14": "4e6c9609a297a900",
+        "2.15": "4e6c9609a297a900",
+    },
+    "torch.utils._pytree:tree_map": {
+        "2.13": "0672ad0ef9456039",
+        "2.14": "0672ad0ef9456039",
+        "2.15": "0672ad0ef9456039",
     },
     "torch.utils._traceback:CapturedTraceback.extract": {
         "2.13": "aba89c3c45cf95b6",

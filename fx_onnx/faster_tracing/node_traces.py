@@ -16,14 +16,17 @@ from fx_onnx.faster_tracing.replacement import Replacement
 __all__ = ["REPLACEMENTS"]
 
 
-def _make(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
-    """Returns ``create_node`` that leaves the trace out of torch's own, and then adds it.
+def _make(original: Callable[..., Any], call: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
+    """Returns ``create_node`` that leaves the trace out of torch's own, and then adds it, and ``call_module``.
 
     torch reads all frames of the stack, with their lines of source, and then keeps those of functions ``forward``, of
     ``torch/__init__.py`` and of registered functions. These are chosen by the file and the name of a code object, so
     the others need not be read. The text of equal frames is equal as long as linecache, from which
     ``traceback`` reads the lines, has the same entries for their files. The trace is the last thing that torch's
     ``create_node`` writes, so the metadata have the same order.
+
+    While ``call_module`` runs, the frames outside of it wait at the same lines. It is no generator, so its caller does
+    not change either. These frames are read once for each call of a module.
     """
     texts = _Texts()
     keep = vars(import_module("torch.fx.proxy").TracerBase)["_filter_traceback_frames"]
@@ -45,7 +48,14 @@ def _make(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
             node.stack_trace = text
         return node
 
-    return (create_node,)
+    def call_module(self: Any, *args: Any, **kwargs: Any) -> Any:
+        texts.enter(sys._getframe())
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            texts.leave()
+
+    return create_node, call_module
 
 
 class _Texts:
@@ -59,15 +69,31 @@ class _Texts:
         # one gets its id.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
         self._texts: dict[tuple[int, ...], tuple[list[Any], str]] = {}
+        self._waiting: list[tuple[FrameType | None, tuple[int, ...]]] = []
 
     def of(self, frame: FrameType | None) -> str:
         """Returns the trace of the frames from one outwards; an empty string if torch keeps none of them."""
-        codes, key = self._codes, []
+        key = self._key(frame)
+        return self._text(key) if key else ""
+
+    def enter(self, frame: FrameType) -> None:
+        """Reads the frames from one outwards. They wait until ``leave`` is called."""
+        self._waiting.append((frame, self._key(frame)))
+
+    def leave(self) -> None:
+        """Forgets the frames that the last call of ``enter`` has read."""
+        self._waiting.pop()
+
+    def _key(self, frame: FrameType | None) -> tuple[int, ...]:
+        """Returns the code and the line of each frame that torch keeps, from one outwards."""
         if len(self._anchors) != self._count:
-            codes.clear()
+            self._codes.clear()
             self._texts.clear()
+            self._waiting = [(None, ())] * len(self._waiting)
             self._count = len(self._anchors)
-        while frame is not None:
+        codes, key = self._codes, []
+        known_frame, outer = self._waiting[-1] if self._waiting else (None, ())
+        while frame is not known_frame and frame is not None:
             code = frame.f_code
             known = codes.get(id(code))
             if known is None:
@@ -75,7 +101,7 @@ class _Texts:
             if known[1]:
                 key += [id(code), frame.f_lineno]
             frame = frame.f_back
-        return self._text(tuple(key)) if key else ""
+        return (*key, *outer) if frame is not None else tuple(key)
 
     def _is_kept(self, code: CodeType) -> bool:
         name, file = code.co_name, code.co_filename
@@ -99,7 +125,7 @@ class _Texts:
 
 REPLACEMENTS = (
     Replacement(
-        ("torch.fx.proxy:TracerBase.create_node",),
+        ("torch.fx.proxy:TracerBase.create_node", "torch.fx.experimental.proxy_tensor:_ModuleStackTracer.call_module"),
         _make,
         "For each node, all frames of the stack are read with their lines, also those that the trace leaves out.",
         repeats=(

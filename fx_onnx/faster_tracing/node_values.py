@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
+from fx_onnx.faster_tracing.plain_tensors import is_plain
 from fx_onnx.faster_tracing.replacement import Replacement
 from fx_onnx.torch_internals.torch_private import FakeTensor
 
@@ -16,16 +17,6 @@ __all__ = ["REPLACEMENTS"]
 
 _SEQUENCES = (tuple, list)
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def _is_plain(tensor: Any) -> bool:
-    """Returns whether it is a strided fake tensor, of no subclass, whose sizes and strides are numbers."""
-    return (
-        type(tensor) is FakeTensor
-        and not tensor._has_symbolic_sizes_strides
-        and tensor.layout is torch.strided
-        and not tensor.is_quantized
-    )
 
 
 def _make_tensor_metadata(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
@@ -37,7 +28,7 @@ def _make_tensor_metadata(original: Callable[..., Any]) -> Sequence[Callable[...
     """
 
     def tensor_metadata(result: Any, include_contiguity: bool = True) -> Any:
-        if torch._C._is_torch_function_mode_enabled() or not include_contiguity or not _is_plain(result):
+        if torch._C._is_torch_function_mode_enabled() or not include_contiguity or not is_plain(result):
             return original(result, include_contiguity)
         memory_format = None
         if result.is_contiguous():
@@ -86,7 +77,7 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
         if len(counting) != 1 or not known.issuperset(map(type, modes)):
             return run()
         with torch._C.DisableTorchFunction():
-            kind = _kind(inner_res, proxy_res, len(modes)) if _is_plain(inner_res) else None
+            kind = _kind(inner_res, proxy_res, len(modes)) if is_plain(inner_res) else None
         if kind is None:
             return run()
         counts = counting[0].torch_fn_counts

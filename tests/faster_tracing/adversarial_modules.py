@@ -13,6 +13,7 @@ from torch._higher_order_ops import while_loop
 from torch.export import Dim
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
 
 X = torch.randn(3, 4)
 A = Dim.AUTO
@@ -90,6 +91,16 @@ def _counted(module: Any, x: Tensor) -> Any:
     with Counting() as mode:
         y = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x * 2,))
         return y, dict(mode.counts)
+
+
+def _branches(module: Any, x: Tensor) -> Any:
+    """Calls functions of torch for trees in a branch, whose code dynamo reads."""
+
+    def branch(x: Tensor) -> Tensor:
+        leaves, _ = pytree.tree_flatten(pytree.tree_map(torch.sin, {"a": x, "b": [x + 1, (x * 2,)]}))
+        return torch.stack(leaves).sum(0)
+
+    return torch.cond(x.sum() > 0, branch, lambda x: x.cos(), (x * 2,))
 
 
 def _loop(module: Any, x: Tensor) -> Any:
@@ -192,6 +203,7 @@ MODULES: dict[str, tuple[nn.Module, tuple[Any, ...], Any]] = {
     "weights_dynamic": (Weights(), (X.clone(),), ROWS),
     "weights_in_training": (Weights().train(), (X.clone(),), None),
     "cond": (Function(_counted), (X,), ROWS),
+    "cond_trees": (Function(_branches), (X,), ROWS),
     "while_loop": (Function(_loop, weight=nn.Parameter(torch.rand(4, 4))), (X,), None),
     "scan": (Function(_scan), (X,), None),
     "vmap": (Function(lambda m, x: torch.func.vmap(lambda row: row.flip(0) * m.linear(row))(x), **_LINEAR), (X,), ROWS),

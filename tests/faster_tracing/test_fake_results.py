@@ -30,7 +30,14 @@ def _traced(name: str) -> tuple[Any, ...]:
     env = values[0].fake_mode.shape_env
     keys = Counter(str(torch._C._dispatch_key_set(each)) for each in values)
     entries = [str(each) for each in env.fake_tensor_cache.values()]
-    return info.hits, info.misses, info.bypasses, keys, entries, [str(each.expr) for each in env.guards]
+    return (
+        info.hits,
+        info.misses,
+        info.bypasses,
+        keys,
+        entries,
+        [(str(each.expr), str(each.sloc)) for each in env.guards],
+    )
 
 
 @pytest.mark.parametrize("name", ["sizes", "data", "encoder", "complex", "modes", "vmap"])
