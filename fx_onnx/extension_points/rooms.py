@@ -64,11 +64,15 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         f"{_FASTSPEECH}:length_regulator",
         f"{_FASTSPEECH}:FastSpeech2ConformerRelPositionalEncoding.forward",
         f"{_FASTSPEECH}:FastSpeech2ConformerAttention.shift_relative_position_tensor",
+        f"{_MODELS}.mobilenet_v1.modeling_mobilenet_v1:apply_tf_padding",
+        f"{_MODELS}.mobilenet_v2.modeling_mobilenet_v2:apply_tf_padding",
     ),
     "fx_onnx.libraries.recurrent_functions:PATCHES": (
         f"{_CACHES}:Cache.get_recurrent_state",
         f"{_MODELS}.minimax.modeling_minimax:MiniMaxLightningAttention.forward",
         f"{_CACHES}:LinearAttentionLayer.update_conv_state",
+        f"{_MODELS}.rwkv.modeling_rwkv:RwkvSelfAttention.extract_key_value",
+        f"{_MODELS}.rwkv.modeling_rwkv:RwkvFeedForward.forward",
     ),
 }
 """The functions of libraries that are replaced during a capture. A room is imported when one of them is called."""
