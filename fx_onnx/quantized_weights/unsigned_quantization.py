@@ -1,4 +1,4 @@
-"""Quantized networks of int8 become networks of uint8, whose products ONNX Runtime computes exactly on all processors."""
+"""Quantized networks of int8 become networks of uint8, which ONNX Runtime computes exactly on all processors."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def test_pt2e(opset: int) -> None:
         "QuantizeLinear": 3, "DequantizeLinear": 7, "Conv": 2, "Gemm": 1, "Relu": 2, "Add": 1,
         "GlobalAveragePool": 1, "Reshape": 1,
     }  # fmt: skip
-    readers = [node.op_type for value in program.model.graph.initializers.values() if value.dtype is not None
-               and value.dtype.name == "UINT8" and len(value.shape or ()) > 1 for node in value.consumers()]  # fmt: skip
+    readers = [node.op_type for value in program.model.graph.initializers.values()
+               if value.dtype is not None and value.dtype.name == "UINT8" and len(value.shape or ()) > 1 for node in value.consumers()]  # fmt: skip
     assert readers == ["DequantizeLinear"] * 3
 
 

@@ -144,7 +144,7 @@ class Returned(nn.Module):
 
 
 def test_integers_that_the_graph_returns_keep_their_dtype() -> None:
-    import torch.ao.quantization.fx._decomposed  # noqa: F401  # it defines the operators
+    import torch.ao.quantization.fx._decomposed  # it defines the operators
 
     x = torch.rand(3, 4) * 8 - 4
     integers, floats = fx_onnx.export(Returned().eval(), (x,))(x)
