@@ -116,7 +116,8 @@ def test_pt2e_for_xnnpack(kind: str) -> None:
 def test_torchao(config: str, opset: int) -> None:
     """Tests the tensor subclasses of quantize_; integers and 8-bit floats keep their dtypes."""
     program = exported(shared(config), rows, opset_version=opset)
-    four = {"INT4", "FLOAT"} if opset >= 21 else {"INT8"}  # a scale and a zero point for each block
+    old = "UINT8" if "int8_dynamic" in config else "INT8"  # quantized activations too
+    four = {"INT4", "FLOAT"} if opset >= 21 else {old}  # a scale and a zero point for each block
     eight = {"INT8", "FLOAT"} if "in_groups" in config and opset >= 21 else {"INT8"}
     weights = {"FLOAT8E4M3FN"} if "float8" in config else four if "int4" in config or "int2" in config else eight
     assert set(stored(program).values()) == weights
