@@ -12,8 +12,7 @@ from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.request import Request, WeightNames
 from fx_onnx.capture.user_outputs import graph_leaves
-from fx_onnx.messages.arguments import is_dim_word
-from fx_onnx.messages.arguments import counted
+from fx_onnx.messages.arguments import counted, is_dim_word
 from fx_onnx.messages.errors import ArgumentError, no_effect
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
