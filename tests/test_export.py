@@ -175,8 +175,8 @@ def test_the_model_can_ask_whether_it_is_traced() -> None:
     ("options", "message"),
     [
         ({"f": "/no/such/folder/net.onnx"}, "no such folder"),
-        ({"input_names": list("abcde")}, "input_names has 5 names, but the model has 1 inputs: x, and 3 weights"),
-        ({"output_names": ["a", "b", "c", "d"]}, "4 output_names were given"),
+        ({"input_names": list("abcde")}, "input_names has 5 names, but the model has 1 input: x, and 3 weights"),
+        ({"output_names": ["a", "b", "c", "d"]}, "output_names has 4 names"),
         ({"input_names": ["a"], "output_names": ["a"]}, "must differ"),
         ({"opset_version": 99}, "opset_version must be a number"),
         ({"dynamic_shapes": {"x": {7: "rows"}}}, "7"),

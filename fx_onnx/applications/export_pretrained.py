@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fx_onnx.applications.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
-from fx_onnx.applications.folder_files import copy_files, replaced
+from fx_onnx.applications.folder_files import complete_tokenizer, copy_files, replaced
 from fx_onnx.applications.genai.speech_config import write_speech_config
 from fx_onnx.applications.inputs import input_names, parts_of, processed
 from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
@@ -28,7 +28,7 @@ from fx_onnx.messages.arguments import (
     shown,
 )
 from fx_onnx.messages.errors import ArgumentError
-from fx_onnx.messages.findings import warn
+from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.progress import progress_of_part
 from fx_onnx.torch_internals.torch_private import pytree
@@ -150,6 +150,7 @@ def export_pretrained(
     saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
     with replaced(path) as new, adapted(pretrained.model, loaded) as extend:
         copy_files(pretrained, new)
+        complete_tokenizer(pretrained, new, chosen)
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(pretrained, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)
@@ -264,19 +265,10 @@ def _written(
 
 def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) -> ExportedFile:
     """Exports a part in a precision, compares its results, and writes it."""
-    layout, row = form.layout, PRECISIONS[precision]
+    layout = form.layout
     converted = convert(part.module, part.kwargs, precision)
-    program = export(
-        converted.module,
-        kwargs=part.kwargs,
-        dynamic_shapes=_renamed(part.dynamic_shapes, layout),
-        input_names=[layout.inputs.get(name, name) for name in input_names(part.kwargs)],
-        output_names=part.outputs,
-        target=form.target,
-        opset_version=form.opset_version or row.opset_version,
-        **form.exporting,
-    )
-    difference = _verified(program, part.name, converted.rtol) if form.verify else None
+    program = _exported(replace(part, module=converted.module), form, precision)
+    difference = _verified(program, part, converted.rtol) if form.verify else None
     make_optional(program.model, part)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     for adapter in form.adapters:
@@ -285,8 +277,6 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     if layout.is_genai and part.name == "decoder":
-        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
-            warn("The source has no tokenizer.json, so the folder has no tokenizer.", MessageId.GENAI_FOLDER)
         program.save_genai(file.parent, config=model.config, generation_config=model.generation_config, **form.saving)
     else:
         program.save(file, **form.saving)
@@ -295,11 +285,51 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     )
 
 
-def _verified(program: ONNXProgram, name: str, rtol: float | None) -> float | None:
+def _exported(part: Part, form: _Form, precision: str) -> ONNXProgram:
+    """Returns the program of a part, captured with its larger images if that program takes the example too."""
+    layout = form.layout
+
+    def exported(kwargs: dict[str, Any]) -> ONNXProgram:
+        return export(
+            part.module,
+            kwargs=kwargs,
+            dynamic_shapes=_renamed(part.dynamic_shapes, layout),
+            input_names=[layout.inputs.get(name, name) for name in input_names(kwargs)],
+            output_names=part.outputs,
+            target=form.target,
+            opset_version=form.opset_version or PRECISIONS[precision].opset_version,
+            **form.exporting,
+        )
+
+    if part.larger:
+        with collect_findings(as_warning=False) as findings:
+            program = exported({**part.kwargs, **part.larger})
+        if _takes(program, part.kwargs):
+            with collect_findings():
+                for finding in findings:
+                    warn(finding.text, finding.id)
+            return program
+    return exported(part.kwargs)
+
+
+def _takes(program: ONNXProgram, kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether the sizes of tensors are among those for which a program is right."""
+    sizes: dict[Any, int] = {}
+    for value, tensor in zip(program.model.graph.inputs, pytree.tree_leaves(kwargs), strict=True):
+        for dim, size in zip(value.shape or (), tensor.shape, strict=True):
+            if size != (dim if isinstance(dim, int) else sizes.setdefault(dim.value, size)):
+                return False
+    return all(condition.holds(sizes) for condition in program.dims.conditions)
+
+
+def _verified(program: ONNXProgram, part: Part, rtol: float | None) -> float | None:
     """Returns the largest difference from the module's results; None, with a warning, if they are random."""
-    result = program.verify(rtol=rtol)
+    result = program.verify(rtol=rtol, **part.kwargs)
     if result.cause is not None and result.cause.kind == "random":
-        warn(f"{name} draws random numbers, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)
+        warn(
+            f"{part.name} draws random numbers, so its results were not compared with PyTorch's.",
+            MessageId.RESULTS_DIFFER,
+        )
         return None
     result.check()
     return max((float(output.max_abs) for output in result.outputs), default=0.0)

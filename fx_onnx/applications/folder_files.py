@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fx_onnx.applications.inputs import parts_of
+from fx_onnx.applications.layouts import Layout
 from fx_onnx.applications.source import Source
 from fx_onnx.files.destination import write_json
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
+from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 
-__all__ = ["copy_files", "replaced"]
+__all__ = ["complete_tokenizer", "copy_files", "replaced"]
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json", ".data")
 _TOKENS = "extra_special_tokens"
@@ -89,6 +92,37 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
     is_fast = (folder / "tokenizer.json").is_file() and not any((folder / file).is_file() for file in _VOCABULARIES)
     if is_fast and name is not None and not name.endswith("Fast"):
         index[folder.name] = [library, f"{name}Fast"]
+
+
+def complete_tokenizer(source: Source, folder: Path, layout: Layout) -> None:
+    """Writes ``tokenizer.json``, of which the source may have older files only. Warns if the layout needs it."""
+    file, texts = folder / "tokenizer.json", ("a photo of a cat", "two dogs")
+    reason = "the source has no tokenizer" if layout.is_genai else ""
+    for tokenizer in parts_of(source.processors):
+        if not hasattr(tokenizer, "convert_tokens_to_ids") or file.is_file():
+            continue
+        converted = _converted(tokenizer)
+        if converted is not None and all(converted.encode(text).ids == tokenizer(text).input_ids for text in texts):
+            converted.save(str(file))
+        else:
+            reason = f"transformers cannot convert {type(tokenizer).__name__}"
+    if reason and layout.tokenizer and not any((folder / name).is_file() for name in layout.tokenizer):
+        warn(
+            f"The folder has no tokenizer.json, because {reason}; the application must get its tokens elsewhere.",
+            MessageId.GENAI_FOLDER,
+        )
+
+
+def _converted(tokenizer: Any) -> Any:
+    """Returns a tokenizer as one of the package tokenizers; None if transformers cannot convert it."""
+    if hasattr(tokenizer, "backend_tokenizer"):
+        return tokenizer.backend_tokenizer
+    try:
+        from transformers.convert_slow_tokenizer import convert_slow_tokenizer
+
+        return convert_slow_tokenizer(tokenizer)
+    except (AttributeError, ImportError, KeyError, OSError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -14,11 +14,24 @@ from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.torch_private import pytree
 
-__all__ = ["constants_of", "example_inputs", "input_names", "parameters_of", "parts_of", "processed", "text_inputs"]
+__all__ = [
+    "constants_of",
+    "example_inputs",
+    "input_names",
+    "larger_images",
+    "parameters_of",
+    "parts_of",
+    "processed",
+    "text_inputs",
+]
 
 _BATCH, _SEQUENCE, _SAMPLES = 2, 6, 16000
 _TEXT = {0: "batch", 1: "sequence"}
 _IMAGE = {0: "batch"}
+_PIXELS = {"pixel_values": 4, "pixel_values_videos": 4, "pixel_mask": 3}
+"""Input whose last axes are the height and the width of images → the least number of its axes."""
+_SIDE = 128
+"""The least height and width of images of an example. Inside of many models it is divided by 32, or by 64."""
 
 
 def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -127,10 +140,23 @@ def example_inputs(
     kwargs = {name: example for name, example in examples.items() if example is not None}
     kwargs |= {name: given[name] for name in given if name in parameters}
     kwargs = {name: kwargs[name] for name in (*_INPUTS, *given) if name in kwargs}
-    shapes = {name: dict(_dims(name, example)) for name, example in kwargs.items()}
-    if "pixel_values" in shapes and not hasattr(_of_images(model.config), "image_size"):
-        shapes["pixel_values"] |= {2: "height", 3: "width"}
-    return kwargs, shapes
+    return kwargs, {name: _dims(name, example) for name, example in kwargs.items()}
+
+
+def larger_images(kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the images of an example as tiles of larger ones, whose height and width differ.
+
+    A model may treat the size of the images with which it was trained specially, and so does a size of 1 inside of it.
+    Multiples of the height and the width keep what divides them. None are returned for images that are large enough.
+    """
+    images = {name: image for name, image in kwargs.items() if image.dim() >= _PIXELS.get(name, image.dim() + 1)}
+    if not images:
+        return {}
+    height, width = next(iter(images.values())).shape[-2:]
+    rows, columns = -(-_SIDE // height), -(-_SIDE // width)
+    columns += rows * height == columns * width
+    tiles = {name: image.repeat(*[1] * (image.dim() - 2), rows, columns) for name, image in images.items()}
+    return tiles if rows * columns > 1 else {}
 
 
 def text_inputs(kwargs: Mapping[str, Any]) -> list[str]:
@@ -138,9 +164,11 @@ def text_inputs(kwargs: Mapping[str, Any]) -> list[str]:
     return [name for name in kwargs if name in _INPUTS and _INPUTS[name][1] is _TEXT] if "input_ids" in kwargs else []
 
 
-def _dims(name: str, example: torch.Tensor) -> Mapping[int, str]:
-    dims = _INPUTS[name][1] if name in _INPUTS else _IMAGE
-    return dims if example.dim() >= len(dims) else _IMAGE
+def _dims(name: str, example: torch.Tensor) -> dict[int, str]:
+    dims, rank = _INPUTS[name][1] if name in _INPUTS else _IMAGE, example.dim()
+    if rank >= _PIXELS.get(name, rank + 1):
+        return {**_IMAGE, rank - 2: "height", rank - 1: "width"}
+    return dict(dims if rank >= len(dims) else _IMAGE)
 
 
 def input_names(kwargs: Mapping[str, Any]) -> list[str]:

@@ -87,6 +87,7 @@ class Layout:
         dims: the name of a dynamic dim → the name by which the application knows it.
         inputs: the name of an input → the name by which the application knows it.
         required: files of the source without which the application does not load the folder.
+        tokenizer: the files of which the application reads one for its tokenizer; empty if it has its own way.
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
@@ -101,6 +102,7 @@ class Layout:
     dims: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ("config.json",)
+    tokenizer: tuple[str, ...] = ()
     target: str | None = None
     external_data: bool | None = None
     form: str = "merged"
@@ -153,6 +155,7 @@ _OWN = {
         files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
         suffixes={**_SUFFIXES, "q8": "_quantized"},  # the name of 8 bits that it takes by default
         dims={"batch": "batch_size"},
+        tokenizer=("tokenizer.json",),
         target=_RUNTIME,  # onnxruntime-web has the same operators
         external_data=False,
     ),
@@ -175,6 +178,7 @@ _OWN = {
         suffixes=_ONE_NAME,
         form="cross cache",
         inputs={"input_features": "audio_features"},
+        tokenizer=("tokenizer.json", "tokenizer.model"),
         target="onnxruntime-genai",
         external_data=True,
         is_genai=True,

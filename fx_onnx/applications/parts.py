@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.applications.inputs import constants_of, example_inputs, text_inputs
+from fx_onnx.applications.inputs import constants_of, example_inputs, larger_images, text_inputs
 from fx_onnx.applications.text_generation import takes_padding, text_generation_arguments
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.message_ids import MessageId
@@ -46,6 +46,7 @@ class Part:
         dynamic_shapes: the dynamic dims, by argument.
         outputs: the names of the graph outputs, in order.
         forms: the forms of the model that it belongs to, of which a layout takes one; empty for all forms.
+        larger: images with which the model is captured, instead of those of the example, if they keep its sizes right.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Part:
     dynamic_shapes: dict[str, Any]
     outputs: tuple[str, ...]
     forms: tuple[str, ...] = ()
+    larger: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Fields(torch.nn.Module):
@@ -170,7 +172,10 @@ def graph(name: str, module: torch.nn.Module, kwargs: dict[str, Any], shapes: di
     read = {name: value for name, value in kwargs.items() if id(value) in reads.found}
     if len(read) < len(kwargs) and _equal(_outputs(module, read), result):
         kwargs, shapes = read, {name: shapes[name] for name in read}
-    return Part(name, module, kwargs, shapes, tuple(result))
+    larger = larger_images(kwargs)
+    if larger and _outputs(module, {**kwargs, **larger}) is None:
+        larger = {}
+    return Part(name, module, kwargs, shapes, tuple(result), larger=larger)
 
 
 class _Reads(TorchFunctionMode):

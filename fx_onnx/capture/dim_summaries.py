@@ -11,7 +11,7 @@ import sympy
 from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.size_words import described
+from fx_onnx.capture.size_words import READABLE, described
 from fx_onnx.sizes.dim_table import DimSummary, DimTable, SizeCondition
 from fx_onnx.sizes.size_text import expression_text, sizes_in_words
 
@@ -100,4 +100,4 @@ def _in_words(condition: str, label: str) -> str:
         return "odd"
     if (found := re.fullmatch(rf"{re.escape(label)} == (\d+)", condition)) is not None:
         return f"fixed at {found[1]}"
-    return f"where {condition}"
+    return f"where {condition}" if len(condition) <= READABLE else "where a condition holds, which dims.conditions has"

@@ -18,7 +18,7 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.forward_parameters import ForwardParameters
-from fx_onnx.messages.arguments import check_dim_name, check_name, did_you_mean, is_dim_word, shown
+from fx_onnx.messages.arguments import check_dim_name, check_name, counted, did_you_mean, is_dim_word, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -126,7 +126,7 @@ class _Input:
         if not isinstance(spec, (Mapping, Sequence, type(None))) or isinstance(spec, str):
             raise _wrong(f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.")
         if isinstance(spec, Sequence) and len(spec) != rank:
-            raise _wrong(f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.")
+            raise _wrong(f"{self.path} has {counted(rank, 'axis', 'axes')}, and its entry {counted(len(spec), 'dim')}.")
         for axis, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec or ()):
             if not isinstance(axis, int) or not -rank <= axis < rank:
                 raise _wrong(f"{self.path} has {rank} axes, so its axis {axis!r} cannot be dynamic.")

@@ -124,6 +124,7 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
         with watch_calls({model: compare}):
             yield changed
     finally:
+        changed.state.restore_hooks()
         for place, leaves in (after or changed.state.again().values).items():
             found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
             if found and place not in before and isinstance(place.owner, str):

@@ -8,6 +8,7 @@ global variables that the classes of the modules name.
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import random
 import sys
@@ -48,6 +49,7 @@ class Place(NamedTuple):
 Values = Mapping[tuple[Any, ...], Any]
 """What is at a place: by the empty tuple, or for a container or an object by the keys that lead to each item."""
 
+_HOOKS = Place(None, "hooks", torch.nn.Module)
 RANDOM = (Place(None, "random", random.Random), Place(None, "numpy.random", np.random.RandomState))
 """The places of the generators of Python and of NumPy."""
 
@@ -110,6 +112,10 @@ class PythonState:
                 held: list[tuple[Any, Any]] = []
                 self.values[place] = dict(_leaves(value, seen, (), held))
                 self._containers += [(place, container, items) for container, items in held]
+        for value in [value for hooks, _ in self._hooks for hook in hooks.values() for value in _held_by(hook)]:
+            held = []
+            list(_leaves(value, seen, (), held))
+            self._containers += [(_HOOKS, container, items) for container, items in held]
 
     def again(self) -> PythonState:
         """Returns the values as they are now."""
@@ -152,6 +158,26 @@ class PythonState:
         for place, container, items in self._containers:
             if place not in left:
                 _refill(container, items)
+
+    def restore_hooks(self) -> None:
+        """Restores what hooks wrote to, such as a list of features, because an export is no call of the model."""
+        for place, container, items in self._containers:
+            if place is _HOOKS:
+                _refill(container, items)
+
+
+def _held_by(hook: Any) -> Iterator[Any]:
+    """Yields the objects to which a hook may write, such as a list of features: its own, and those that its code names.
+
+    A number among them, which the hook replaces, is not restored.
+    """
+    yield hook
+    yield getattr(hook, "__self__", None)
+    yield from (*getattr(hook, "args", ()), *getattr(hook, "keywords", {}).values())
+    function: Any = getattr(hook, "func", getattr(hook, "__func__", hook))
+    if isinstance(function, FunctionType) and not is_internal(function.__code__.co_filename):
+        yield from inspect.getclosurevars(function).nonlocals.values()
+        yield from (function.__globals__.get(name) for name in names_in(function.__code__))
 
 
 def _spaces(module: torch.nn.Module) -> dict[str, dict[str, Any]]:

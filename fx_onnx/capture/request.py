@@ -36,7 +36,7 @@ from fx_onnx.capture.forward_parameters import (
 from fx_onnx.capture.scripts import InterpretedModule, is_script
 from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points import rooms
-from fx_onnx.messages.arguments import check_mapping, check_names
+from fx_onnx.messages.arguments import check_mapping, check_names, counted
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -261,7 +261,8 @@ def _checked_names(
         operators = [node.target for node in model.graph.nodes if isinstance(node.target, OpOverload)]
         if len(outputs) > count and not any(operator._schema.is_mutable for operator in operators):
             raise ArgumentError(
-                f"{len(outputs)} output_names were given, but the model has {count} outputs.", id=MessageId.NAMES
+                f"output_names has {counted(len(outputs), 'name')}, but the model has {counted(count, 'output')}.",
+                id=MessageId.NAMES,
             )
     return inputs, outputs
 
@@ -285,8 +286,8 @@ def _weight_names(
     inputs = [each.path for each in shapes.inputs]
     if len(names) > len(inputs) + len(known):
         raise ArgumentError(
-            f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
-            f"{', '.join(inputs) or 'none'}, and {len(known)} weights.",
+            f"input_names has {counted(len(names), 'name')}, but the model has {counted(len(inputs), 'input')}: "
+            f"{', '.join(inputs) or 'none'}, and {counted(len(known), 'weight')}.",
             id=MessageId.NAMES,
         )
     new = names[len(inputs) :]

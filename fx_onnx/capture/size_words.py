@@ -10,9 +10,10 @@ from fx_onnx.sizes.dim_table import SizeCondition
 from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.sizes.trial_sizes import SIZES
 
-__all__ = ["described", "excluded_size", "sentence"]
+__all__ = ["READABLE", "described", "excluded_size", "sentence"]
 
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
+READABLE = 100  # the length of a condition in a sentence
 _OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
 
 
@@ -28,12 +29,21 @@ def described(conditions: list[Condition], sizes: InputSizes) -> Iterator[SizeCo
 def sentence(finding: Condition, sizes: InputSizes) -> str:
     """Returns a finding as one sentence."""
     only, verb = excluded_size(finding), "is" if finding.is_certain else "may be"
-    where, cause = f"correct only where {_text(finding, sizes)}", finding.cause
+    text, cause = _text(finding, sizes), finding.cause
+    where = f"correct only where {text if len(text) <= READABLE else _summary(finding, sizes)}"
     if only is not None:
         where = f"wrong where {sizes.names[finding.symbols[0]]} == {only}"
         cause = finding.cause.replace("other sizes", "this size")
     place = f" {finding.place}" if finding.place else ""
     return f"The exported model {verb} {where}, because the code {cause}{place}."
+
+
+def _summary(finding: Condition, sizes: InputSizes) -> str:
+    """Returns a clause that names the dims of a condition, and sizes for which it is false if some were tried."""
+    names = [sizes.names[symbol] for symbol in finding.symbols]
+    false = ", ".join(f"{sizes.names[symbol]}={size}" for symbol, size in finding.witness if symbol in finding.symbols)
+    seen = f"is false for {false}; " if false else ""
+    return f"a condition on {' and '.join(names)} holds ({seen}program.dims.conditions has it)"
 
 
 def excluded_size(condition: Condition) -> int | None:

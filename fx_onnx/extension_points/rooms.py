@@ -64,11 +64,15 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         f"{_FASTSPEECH}:length_regulator",
         f"{_FASTSPEECH}:FastSpeech2ConformerRelPositionalEncoding.forward",
         f"{_FASTSPEECH}:FastSpeech2ConformerAttention.shift_relative_position_tensor",
+        f"{_MODELS}.mobilenet_v1.modeling_mobilenet_v1:apply_tf_padding",
+        f"{_MODELS}.mobilenet_v2.modeling_mobilenet_v2:apply_tf_padding",
     ),
     "fx_onnx.libraries.recurrent_functions:PATCHES": (
         f"{_CACHES}:Cache.get_recurrent_state",
         f"{_MODELS}.minimax.modeling_minimax:MiniMaxLightningAttention.forward",
         f"{_CACHES}:LinearAttentionLayer.update_conv_state",
+        f"{_MODELS}.rwkv.modeling_rwkv:RwkvSelfAttention.extract_key_value",
+        f"{_MODELS}.rwkv.modeling_rwkv:RwkvFeedForward.forward",
     ),
 }
 """The functions of libraries that are replaced during a capture. A room is imported when one of them is called."""
@@ -182,6 +186,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "fuse_dequantize_linear": "fx_onnx.quantized_weights.dequantized_weights:fuse_dequantize_linear",
         "fuse_unpacked_weights": "fx_onnx.quantized_weights.dequantized_weights:fuse_unpacked_weights",
         "gather_quantized_rows": "fx_onnx.quantized_weights.dequantized_weights:gather_quantized_rows",
+        "legalize_signed_quantization": "fx_onnx.quantized_weights.unsigned_quantization:LEGALIZE_SIGNED_QUANTIZATION",
         "fuse_matmul_nbits": "fx_onnx.quantized_weights.nbits_products:EXACT",
         "fuse_matmul_nbits with rounding": "fx_onnx.quantized_weights.nbits_products:ROUNDED",
     },

@@ -168,6 +168,41 @@ def _rwkv(
     return results.to(key.dtype), last if returns_state else None
 
 
+def _mixed(self: Any, hidden: Tensor, last: Tensor | None, *names: str) -> list[Tensor]:
+    """Returns what layers make of the mean of each token and the one before it, both (batch, token, size).
+
+    transformers has another branch for one token after a state, which mixes the texts of a batch.
+
+    Args:
+        self: a module of RWKV.
+        hidden: the tokens.
+        last: the state (batch, size, layer) with the token before the first one; None means zeros.
+        names: the layers, whose weights of the mean are named after them.
+    """
+    first = torch.zeros_like(hidden[:, :1]) if last is None else last[:, None, :, self.layer_id]
+    before = torch.cat([first, hidden[:, :-1]], 1)
+    weights = [getattr(self, f"time_mix_{name}") for name in names]
+    mixed = [hidden * weight + before * (1 - weight) for weight in weights]
+    return [getattr(self, name)(tokens) for name, tokens in zip(names, mixed, strict=True)]
+
+
+def _extract_key_value(self: Any, hidden: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Tensor, Any]:
+    """Replaces ``RwkvSelfAttention.extract_key_value``. The state is returned, and not written into the given one."""
+    key, value, receptance = _mixed(self, hidden, state and state[1], "key", "value", "receptance")
+    if state is not None:
+        state = [tensor.clone() for tensor in state]
+        state[1][:, :, self.layer_id] = hidden[:, -1]
+    return torch.sigmoid(receptance), key, value, state
+
+
+def _rwkv_feed_forward(self: Any, hidden: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    """Replaces ``RwkvFeedForward.forward``."""
+    key, receptance = _mixed(self, hidden, state and state[0], "key", "receptance")
+    if state is not None:
+        state[0][:, :, self.layer_id] = hidden[:, -1]
+    return torch.sigmoid(receptance) * self.value(torch.square(torch.relu(key))), state
+
+
 def _lightning_attention(
     self: Any, hidden_states: Tensor, position_embeddings: Any, attention_mask: Tensor | None,
     past_key_values: Any = None, cache: Any = None, **_: Any,
@@ -257,6 +292,7 @@ KEPT: _Kept = {
 }
 
 
+_RWKV, _TOKEN = "transformers.models.rwkv.modeling_rwkv", "The original has another branch for one token."
 PATCHES = (
     Patch(
         "transformers.cache_utils:Cache.get_recurrent_state",
@@ -279,6 +315,8 @@ PATCHES = (
         versions="transformers>=5.20",
         strict=False,
     ),
+    Patch(f"{_RWKV}:RwkvSelfAttention.extract_key_value", _extract_key_value, _TOKEN, strict=False),
+    Patch(f"{_RWKV}:RwkvFeedForward.forward", _rwkv_feed_forward, _TOKEN, strict=False),
 )
 
 

@@ -233,6 +233,19 @@ def _shift_relative_positions(self: Any, pos_tensor: Tensor) -> Tensor:
     return pos_tensor.gather(-1, index.expand(pos_tensor.shape[0], pos_tensor.shape[1], -1, -1))
 
 
+def _pad_for_same_size(features: Tensor, conv_layer: torch.nn.Conv2d) -> Tensor:
+    """Replaces ``apply_tf_padding`` of MobileNet: one expression for the heights and widths that the stride divides.
+
+    Pads (batch, channels, height, width) so that the convolution divides both by its stride, rounded up.
+    """
+    padding: list[Any] = []
+    sizes = features.shape[2:], conv_layer.kernel_size, conv_layer.stride, conv_layer.dilation
+    for size, kernel, stride, dilation in zip(*sizes, strict=True):
+        added = max(kernel - 1 - (size - 1) % stride, 0)
+        padding = [added // 2 * dilation, (added - added // 2) * dilation, *padding]
+    return torch.nn.functional.pad(features, padding)
+
+
 # --- masks: the model branches on whether they select anything --------------------------------------------------------
 
 _ASKING = "modeling_ovis2.py"
@@ -313,6 +326,10 @@ PATCHES = (
         f"{_FASTSPEECH}:FastSpeech2ConformerAttention.shift_relative_position_tensor",
         _shift_relative_positions,
         "The original asks whether tensors are views.",
+    ),
+    *(
+        Patch(f"transformers.models.{name}.modeling_{name}:apply_tf_padding", _pad_for_same_size, _SIZES)
+        for name in ("mobilenet_v1", "mobilenet_v2")
     ),
 )
 """The replacements in transformers; those of caches are for the interface of version 5."""

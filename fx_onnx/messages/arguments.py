@@ -24,6 +24,7 @@ __all__ = [
     "check_names",
     "check_path",
     "check_tolerance",
+    "counted",
     "did_you_mean",
     "is_dim_word",
     "refuses_unknown_keywords",
@@ -49,6 +50,11 @@ def shown(value: Any) -> str:
         if text:
             return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     return f"a {type(value).__name__}"
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Returns a number with its noun: ``1 input``, ``2 inputs``; ``nouns`` is a plural that does not end with s."""
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

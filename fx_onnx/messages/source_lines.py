@@ -71,10 +71,17 @@ def _is_cell(filename: str) -> bool:
     return filename in linecache.cache and not filename.startswith("<")
 
 
+def _cell(filename: str) -> str:
+    """Returns ``Cell In[3]`` for the file that IPython makes of a notebook's cell; the name itself for another file."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(filename)
+    return " ".join(named) if named else filename
+
+
 def line_text(filename: str, line: int | None, code: str | None = None) -> str:
     """Returns ``(file:line: code)``. The path of a file in an installed package is relative to site-packages."""
     _, packages, path = filename.rpartition(f"site-packages{os.sep}")
-    shown = path if packages else filename
+    shown = path if packages else _cell(filename)
     code = linecache.getline(filename, line or 0).strip() if code is None else code.strip()
     return f"({shown}:{line}{': ' if code else ''}{code})"
 
@@ -122,7 +129,7 @@ def shown_path(name: str) -> str:
     for folder in (Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1], Path.cwd()):
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix()
-    return name
+    return _cell(name)
 
 
 # ---------------------------------------------------------------- stack traces
@@ -170,7 +177,7 @@ def portable_stack_trace(trace: str) -> str:
 def _portable(trace: str, folder: str) -> str:
     def frame(match: re.Match[str]) -> str:
         before, path, after, code = match.group(1, 2, 3, 6)
-        return "" if path.startswith(_GENERATED) else f"{before}{_relative(path, folder)}{after}{code}"
+        return "" if path.startswith(_GENERATED) else f"{before}{_relative(_cell(path), folder)}{after}{code}"
 
     return _FRAME.sub(frame, trace)
 

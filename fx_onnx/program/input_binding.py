@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx.messages.arguments import check_mapping, check_name, did_you_mean, shown
+from fx_onnx.messages.arguments import check_mapping, check_name, counted, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.dtypes import is_complex, onnx_dtype, torch_dtype
@@ -43,7 +43,7 @@ def bind(
     if len(leaves) != len(values):
         names = ", ".join(str(value.name) for value in values)
         raise ArgumentError(
-            f"The program takes {len(values)} inputs ({names}), but {len(leaves)} were given.",
+            f"The program takes {counted(len(values), 'input')} ({names}), but the call gives {len(leaves)}.",
             id=MessageId.CALL_OF_PROGRAM,
         )
     sizes: dict[str, tuple[int, str]] = {}

@@ -12,7 +12,7 @@ from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.request import Request, WeightNames
 from fx_onnx.capture.user_outputs import graph_leaves
-from fx_onnx.messages.arguments import is_dim_word
+from fx_onnx.messages.arguments import counted, is_dim_word
 from fx_onnx.messages.errors import ArgumentError, no_effect
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -37,7 +37,8 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
     ):
         if len(given) > len(values):
             raise ArgumentError(
-                f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.", id=MessageId.NAMES
+                f"{kind}_names has {counted(len(given), 'name')}, but the model has {counted(len(values), kind)}.",
+                id=MessageId.NAMES,
             )
     named = dict(names)
     requested = set(named.values())

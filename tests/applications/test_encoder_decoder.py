@@ -156,7 +156,7 @@ def test_a_language_model_has_no_encoder_in_its_past(decoder: str, kinds: list[s
     assert [part.name for part in parts] == ["encoder_model", "decoder_model_merged"]
     names = [f"past_key_values.0.{kind}{name}" for kind in kinds for name in ("key", "value")]
     assert input_names(parts[1].kwargs) == ["input_ids", "encoder_hidden_states", *names]
-    assert parts[1].dynamic_shapes["encoder_hidden_states"] == {0: "batch"}
+    assert parts[1].dynamic_shapes["encoder_hidden_states"] == {0: "batch", 1: "source"}
 
 
 def test_other_models_are_refused() -> None:

@@ -12,10 +12,22 @@ import onnxruntime
 import pytest
 import torch
 import transformers
-from transformers import BertConfig, LlamaConfig, ViTConfig
+from transformers import (
+    BertConfig,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    LlamaConfig,
+    SegformerConfig,
+    SegformerForSemanticSegmentation,
+    ViTConfig,
+    YolosConfig,
+    YolosForObjectDetection,
+)
 
 import fx_onnx
-from fx_onnx.applications.export_pretrained import _verified, export_pretrained
+from fx_onnx.applications.export_pretrained import _exported, _Form, _verified, export_pretrained
+from fx_onnx.applications.layouts import LAYOUTS
+from fx_onnx.applications.parts import graph
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
 from tests.models.decoders import decoder
 
@@ -202,12 +214,60 @@ def test_a_model_without_a_layer_for_the_precision_is_refused(tmp_path: Path) ->
 class Noise(torch.nn.Module):
     """Adds random numbers."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """Keeps the shape."""
-        return x + torch.rand_like(x)
+        return {"y": x + torch.rand_like(x)}
 
 
 def test_random_results_are_not_compared() -> None:
-    program = fx_onnx.export(Noise().eval(), (torch.ones(9),))
+    part = graph("noise", Noise(), {"x": torch.ones(9)}, {"x": {}})
+    program = fx_onnx.export(part.module, kwargs=part.kwargs)
     with pytest.warns(OnnxExporterWarning, match="noise draws random numbers, so its results were not compared with"):
-        assert _verified(program, "noise", None) is None
+        assert _verified(program, part, None) is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        YolosForObjectDetection(YolosConfig(**_SMALL, image_size=[16, 32], patch_size=4, num_detection_tokens=3)),
+        Dinov2ForImageClassification(Dinov2Config(**_SMALL, image_size=8, patch_size=4)),
+        SegformerForSemanticSegmentation(
+            SegformerConfig(hidden_sizes=[4] * 4, depths=[1] * 4, num_attention_heads=[1] * 4, decoder_hidden_size=4)
+        ),
+    ],
+)
+def test_images_of_all_sizes_are_taken(model: torch.nn.Module, tmp_path: Path, recwarn: Any) -> None:
+    """Also of models whose config has a size, and where a size inside of the model is 1 for the example."""
+    given = torch.randn(2, 3, 32, 32) if isinstance(model, SegformerForSemanticSegmentation) else None
+    export_pretrained(model.eval(), tmp_path / "out", inputs=given if given is None else {"pixel_values": given})
+    assert not [warning for warning in recwarn if issubclass(warning.category, OnnxExporterWarning)]
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    for size in ((32, 32), (48, 40), (64, 96)):
+        image = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            want = model(image).logits
+        torch.testing.assert_close(torch.tensor(session.run(["logits"], {"pixel_values": image.numpy()})[0]), want)
+
+
+def test_a_fixed_size_of_images_is_told(tmp_path: Path) -> None:
+    _source("AutoModelForImageClassification", tmp_path / "source")
+    with pytest.warns(OnnxExporterWarning, match=r"'height'\) of input 'pixel_values' is static with size 8"):
+        export_pretrained(tmp_path / "source", tmp_path / "out", verify=False)
+
+
+class Sized(torch.nn.Module):
+    """Computes something else for images that are wider than 100."""
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        """(batch, 3, height, width) to the same."""
+        return {"y": pixel_values * (2 if pixel_values.shape[3] > 100 else 3)}
+
+
+def test_a_program_of_larger_images_that_is_wrong_for_the_example_is_not_taken() -> None:
+    part = graph(
+        "model", Sized(), {"pixel_values": torch.ones(2, 3, 8, 8)}, {"pixel_values": {2: "height", 3: "width"}}
+    )
+    assert part.larger["pixel_values"].shape[2:] == (128, 136)
+    with pytest.warns(OnnxExporterWarning, match="correct only where width <= 100"):
+        program = _exported(part, _Form(LAYOUTS["optimum"], None, None, True, (), {}, {}), "fp32")
+    assert program(**part.kwargs)[0].max() == 3

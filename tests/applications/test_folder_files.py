@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import transformers
 
-from fx_onnx.applications.folder_files import copy_files, replaced
+from fx_onnx.applications.folder_files import complete_tokenizer, copy_files, replaced
+from fx_onnx.applications.layouts import LAYOUTS
 from fx_onnx.applications.source import Source
 from fx_onnx.applications.tasks import TASKS
-from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
+from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
 from fx_onnx.messages.message_ids import MessageId
 
 _ROW = TASKS["fill-mask"][0]
@@ -49,6 +50,37 @@ def test_a_loaded_model_writes_its_files(tmp_path: Path) -> None:
     copy_files(Source(transformers.GPT2LMHeadModel(config), "text-generation", _ROW, None, (processor,)), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
     assert (tmp_path / "generation_config.json").is_file() and saved == [tmp_path]
+
+
+def _slow(folder: Path) -> Any:
+    (folder / "vocab.json").write_text('{"<pad>": 0, "<unk>": 1, "|": 2, "A": 3, "O": 4}')
+    return transformers.Wav2Vec2CTCTokenizer(folder / "vocab.json")
+
+
+def test_a_tokenizer_in_older_files_gets_tokenizer_json(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))
+    tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path)
+    complete_tokenizer(Source(None, "", _ROW, tmp_path, (tokenizer,)), tmp_path, LAYOUTS["transformers.js"])
+    read = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert read("a photo of a cat").input_ids == tokenizer("a photo of a cat").input_ids == [2, 5, 1, 1, 5, 6, 3]
+
+
+@pytest.mark.parametrize(
+    ("layout", "make", "reason"),
+    [
+        ("transformers.js", lambda folder: (_slow(folder),), "transformers cannot convert Wav2Vec2CTCTokenizer"),
+        ("genai", lambda folder: (), "the source has no tokenizer"),
+        ("transformers.js", lambda folder: (), None),
+        ("optimum", lambda folder: (_slow(folder),), None),
+    ],
+)
+def test_a_tokenizer_that_the_application_lacks_is_told(
+    layout: str, make: Any, reason: str | None, tmp_path: Path, recwarn: Any
+) -> None:
+    complete_tokenizer(Source(None, "", _ROW, tmp_path, make(tmp_path)), tmp_path, LAYOUTS[layout])
+    found = [str(warning.message) for warning in recwarn if warning.category is OnnxExporterWarning]
+    assert [reason is not None and reason in text for text in found] == [True] * (reason is not None)
+    assert not (tmp_path / "tokenizer.json").exists()
 
 
 def test_a_pipeline_names_the_fast_class_of_a_tokenizer_and_has_two_halves(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 import transformers
 
-from fx_onnx.applications.inputs import example_inputs, input_names, processed
+from fx_onnx.applications.inputs import example_inputs, input_names, larger_images, processed
 from fx_onnx.applications.parts import one_graph
 from fx_onnx.messages.errors import ArgumentError
 from tests.models.decoders import tokenizer
@@ -22,6 +23,24 @@ def test_a_network_without_a_fixed_size_takes_images_of_all_sizes() -> None:
     model = transformers.AutoModelForImageClassification.from_config(config).eval()
     (part,) = one_graph(model, ("logits",), {})
     assert part.dynamic_shapes == {"pixel_values": {0: "batch", 2: "height", 3: "width"}}
+
+
+def test_masks_of_images_have_their_height_and_width() -> None:
+    config = transformers.ConditionalDetrConfig(backbone_config=transformers.ResNetConfig(depths=[1] * 4), d_model=16)
+    with torch.device("meta"):
+        model = transformers.ConditionalDetrModel(config)
+    given = {"pixel_values": torch.ones(2, 3, 20, 30), "pixel_mask": torch.ones(2, 20, 30)}
+    _, shapes = example_inputs(model, given)
+    assert shapes["pixel_mask"] == {0: "batch", 1: "height", 2: "width"}
+
+
+@pytest.mark.parametrize(
+    ("size", "larger"), [((16, 32), (128, 160)), ((224, 224), (224, 448)), ((150, 40), (150, 160)), ((800, 1066), None)]
+)
+def test_larger_images_are_tiles_with_another_height_than_width(size: tuple[int, int], larger: Any) -> None:
+    found = larger_images({"pixel_values": torch.ones(2, 3, *size), "pixel_mask": torch.ones(2, *size)})
+    assert [image.shape[-2:] for image in found.values()] == ([] if larger is None else [larger] * 2)
+    assert larger_images({"pixel_values": torch.ones(2, 3, 4), "x": torch.ones(2, 3, 4, 4)}) == {}
 
 
 def test_types_of_tokens_are_an_input_if_the_model_has_several() -> None:

@@ -294,6 +294,7 @@ def test_a_state_outside_of_the_cache_is_refused() -> None:
         text_generation_arguments(model, padding=False, single_token=True)
 
 
+@pytest.mark.filterwarnings("error::fx_onnx.OnnxExporterWarning")
 @pytest.mark.parametrize(("family", "options", "name"), [("rwkv", {"padding": False}, "state"), ("minimax", {}, None)])
 def test_a_cache_that_the_model_creates(family: str, options: dict[str, Any], name: str | None) -> None:
     """RWKV has a list of states, and MiniMax a class of its own; zeros are the state before the first token."""
@@ -302,17 +303,21 @@ def test_a_cache_that_the_model_creates(family: str, options: dict[str, Any], na
     cache = arguments["kwargs"][name or "past_key_values"]
     assert type(cache).__name__ == ("list" if name else "MiniMaxCache")
     program = fx_onnx.export(model, **arguments, verbose=False)
-    ids = torch.randint(3, 99, (1, 12))
+    ids = torch.randint(3, 99, (2, 12))
     inputs = list(program.model.graph.inputs)[1 if name else 3 :]
-    state = [torch.zeros([{"batch": 1, "past": 0}.get(str(dim), dim) for dim in each.shape]) for each in inputs]
+    assert len(program.model.graph.outputs) == 1 + len(inputs)
+    state = [torch.zeros([{"batch": 2, "past": 0}.get(str(dim), dim) for dim in each.shape]) for each in inputs]
     if name:
         state[4] -= 1e30  # the largest exponent so far
     found, seen = [], 0
     for step in ids.split([6, 1, 5], 1):
         seen += step.shape[1]
-        tokens = [] if name else [torch.ones(1, seen, dtype=torch.int64), torch.arange(seen)[None, -step.shape[1] :]]
+        tokens = (
+            []
+            if name
+            else [torch.ones(2, seen, dtype=torch.int64), torch.arange(seen).expand(2, -1)[:, -step.shape[1] :]]
+        )
         logits, *state = program(step, *tokens, *state)
-        state = state[: len(inputs)]
         found.append(logits)
     with torch.no_grad():
         assert_close(torch.cat(found, 1), model(input_ids=ids).logits, 1e-4)

@@ -122,7 +122,7 @@ def _bad(message, *args, model=None, **options):
         _bad("x has 2 axes, so its axis 2", X, dynamic_shapes={"x": {2: "n"}}),
         _bad("x has 2 axes, so its axis -3", X, dynamic_shapes={"x": {-3: "n"}}),
         _bad("x has 2 axes, so its axis 'n'", X, dynamic_shapes={"x": {"n": 0}}),
-        _bad("x has 2 axes, but 1 dims", X, dynamic_shapes={"x": ["n"]}),
+        _bad("x has 2 axes, and its entry 1 dim", X, dynamic_shapes={"x": ["n"]}),
         _bad("Axis 1 of x is given twice", X, dynamic_shapes={"x": {1: "n", -1: "m"}}),
         _bad(
             "size 3 in the example, but the Dim 'b' allows 8 to 9", X, dynamic_shapes={"x": {0: Dim("b", min=8, max=9)}}
@@ -181,7 +181,7 @@ def _bad(message, *args, model=None, **options):
         _bad("has size 3 at x.shape[0] and size 4 at x.shape[1]", X, dynamic_shapes={"x": {0: BATCH, 1: BATCH}}),
         _bad("has size 3 at x.shape[0] and size 2 at y", (X, t(2, 4)), dynamic_shapes=({0: BATCH}, {0: BATCH})),
         _bad("has 3 names, but the model has 2 inputs: x, y", (X, Y), input_names=["a", "b", "c"]),
-        _bad("has 2 names, but the model has 1 inputs: x", (X, None), input_names=["a", "b"]),
+        _bad("has 2 names, but the model has 1 input: x", (X, None), input_names=["a", "b"]),
     ],
 )
 def test_a_wrong_spec_raises_one_sentence(model, args, options, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
+import fx_onnx
 from fx_onnx.capture.python_values import RANDOM, PythonState, changed_leaves, kind_of_change
 
 TOTAL = [0]
@@ -112,3 +115,51 @@ def test_some_places_are_kept() -> None:
     model.array, model.tensors, model.inner.extra = np.ones(2), (), 1  # type: ignore[assignment]
     state.restore(kept={place for place in PythonState(model).values if place.name in ("array", "extra")})
     assert model.array.tolist() == [1, 1] and len(model.tensors) == 1 and model.inner.extra == 1
+
+
+class Keeper:
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.all: list[Any] = []
+
+    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
+        """Keeps a result as the last one, and with the others."""
+        self.last = result
+        self.all.append(result)
+
+    def keep(self, module: nn.Module, args: Any, result: Any) -> None:
+        """Does the same."""
+        self(module, args, result)
+
+
+FEATURES: dict[str, Any] = {}
+
+
+def keep_globally(module: nn.Module, args: Any, result: Any) -> None:
+    """Keeps a result in a global variable."""
+    FEATURES["last"] = result
+
+
+@pytest.mark.parametrize("kind", ["object", "method", "closure", "partial", "global"])
+@pytest.mark.parametrize("is_called", [False, True])
+def test_what_hooks_keep_is_restored(kind: str, is_called: bool) -> None:
+    """An export is no call of the model: no traced tensor stays, and no list grows."""
+    model, keeper, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), Keeper(), torch.randn(2, 3)
+    FEATURES.clear()
+    hooks: dict[str, Any] = {
+        "object": keeper,
+        "method": keeper.keep,
+        "closure": lambda module, args, result: keeper.all.append(result),
+        "partial": functools.partial(Keeper.keep, keeper),
+        "global": keep_globally,
+    }
+    model[0].register_forward_hook(hooks[kind])
+    if is_called:
+        model(x)
+    before = keeper.last, [*keeper.all], dict(FEATURES)
+    fx_onnx.export(model.eval(), (x,), dynamic_shapes=({0: "batch"},))
+    after = keeper.last, keeper.all, FEATURES
+    pairs = zip(pytree.tree_leaves(before), pytree.tree_leaves(after), strict=True)
+    assert all(old is new for old, new in pairs)

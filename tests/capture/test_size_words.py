@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Callable
 
 import pytest
+from torch import Tensor
 
 from tests.capture.sample_modules import t
 from tests.capture.test_size_proof import BRANCH, above, below, captured, logarithm, parity, rotated
@@ -51,3 +53,16 @@ def test_a_condition_has_a_witness() -> None:
     (listed,) = found.dims.conditions
     assert listed.kind == "bound" and listed.witness["n"] < 6
     assert listed.seen == "the module raises IndexError: tuple index out of range"
+
+
+def test_a_condition_that_nobody_can_read_is_a_summary() -> None:
+    """The table of dims has the expression."""
+
+    def mixed(x: Tensor, y: Tensor) -> Tensor:
+        n, n1 = x.shape[0], y.shape[0]
+        steps = (((n // 3 + 1) // 2) * 4 + ((n1 // 5 + 1) // 2) * 7) % 11 + (n // 7) * (n1 // 9)
+        return x * 2 if steps + max((n + 1) // 2, (n1 + 1) // 3) < 25 else x
+
+    found, (message,) = captured(mixed, t(5, 4), t(6, 4))
+    assert len(str(found.dims.conditions[0])) > 100
+    assert re.search(r"where a condition on n1? and n1? holds \(is false for n1?=\d+, n1?=\d+; program", message)

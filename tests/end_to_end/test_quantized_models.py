@@ -68,22 +68,22 @@ def stored(program: fx_onnx.ONNXProgram) -> dict[str, str]:
 
 @pytest.mark.parametrize("opset", [18, 20, 21, 23])
 def test_pt2e(opset: int) -> None:
-    """Tests that weights are INT8 initializers, and that each layer reads its own DequantizeLinear."""
+    """Tests that weights are UINT8 initializers, and that each layer reads its own DequantizeLinear."""
     program = exported(residual_block(), images, opset_version=opset)
-    assert set(stored(program).values()) == {"INT8"}
+    assert set(stored(program).values()) == {"UINT8"}
     assert operators(program) == {
         "QuantizeLinear": 3, "DequantizeLinear": 7, "Conv": 2, "Gemm": 1, "Relu": 2, "Add": 1,
         "GlobalAveragePool": 1, "Reshape": 1,
     }  # fmt: skip
-    readers = [node.op_type for value in program.model.graph.initializers.values() if value.dtype is not None
-               and value.dtype.name == "INT8" and len(value.shape or ()) > 1 for node in value.consumers()]  # fmt: skip
+    weights = [program.model.graph.initializers[name] for name in stored(program)]
+    readers = [node.op_type for weight in weights for node in weight.consumers()]
     assert readers == ["DequantizeLinear"] * 3
 
 
 def test_pt2e_attention() -> None:
     """Tests that the weight of a 3-D product is stored transposed, so that its scale is next to the product."""
     program = exported(converted(Attention, tokens), tokens)
-    assert set(stored(program).values()) == {"INT8"}
+    assert set(stored(program).values()) == {"UINT8"}
     products = [node for node in program.model.graph if node.op_type == "MatMul"]
     factors = [node.inputs[1].producer() for node in products if node.inputs[1] is not None]
     assert [node.op_type for node in factors if node is not None].count("DequantizeLinear") == 2
@@ -93,13 +93,13 @@ def test_pt2e_attention() -> None:
 def test_pt2e_dynamic(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor]) -> None:
     """Tests scales of activations that are computed at run time."""
     program = exported(converted(make, inputs, is_dynamic=True), inputs)
-    assert set(stored(program).values()) == {"INT8"}
+    assert set(stored(program).values()) == {"UINT8"}
     assert operators(program)["QuantizeLinear"] == 2
 
 
 def test_pt2e_after_training() -> None:
     program = exported(converted(ResidualBlock, images, is_qat=True), images)
-    assert set(stored(program).values()) == {"INT8"}
+    assert set(stored(program).values()) == {"UINT8"}
     assert operators(program)["QuantizeLinear"] == 4
 
 
@@ -107,7 +107,7 @@ def test_pt2e_after_training() -> None:
 def test_pt2e_for_xnnpack(kind: str) -> None:
     """Tests operators that X86InductorQuantizer does not quantize: sums, products, cat, transposed convolutions."""
     program = exported(after_xnnpack(Mobile, images, **{kind: True}), images)
-    count = Counter(stored(program).values())["INT8"]
+    count = Counter(stored(program).values())["UINT8"]
     assert (count, operators(program)["QuantizeLinear"]) == ((1, 1) if kind == "is_dynamic" else (3, 8))
 
 
@@ -116,7 +116,8 @@ def test_pt2e_for_xnnpack(kind: str) -> None:
 def test_torchao(config: str, opset: int) -> None:
     """Tests the tensor subclasses of quantize_; integers and 8-bit floats keep their dtypes."""
     program = exported(shared(config), rows, opset_version=opset)
-    four = {"INT4", "FLOAT"} if opset >= 21 else {"INT8"}  # a scale and a zero point for each block
+    old = "UINT8" if "int8_dynamic" in config else "INT8"  # quantized activations too
+    four = {"INT4", "FLOAT"} if opset >= 21 else {old}  # a scale and a zero point for each block
     eight = {"INT8", "FLOAT"} if "in_groups" in config and opset >= 21 else {"INT8"}
     weights = {"FLOAT8E4M3FN"} if "float8" in config else four if "int4" in config or "int2" in config else eight
     assert set(stored(program).values()) == weights

@@ -13,6 +13,8 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.encodec.modeling_encodec import EncodecConfig, EncodecConv1d
 from transformers.models.fastspeech2_conformer import modeling_fastspeech2_conformer as fastspeech2
 from transformers.models.longcat_flash.modeling_longcat_flash import LongcatFlashExperts
+from transformers.models.mobilenet_v1 import modeling_mobilenet_v1 as mobilenet_v1
+from transformers.models.mobilenet_v2 import modeling_mobilenet_v2 as mobilenet_v2
 from transformers.models.openai_privacy_filter.modeling_openai_privacy_filter import OpenAIPrivacyFilterExperts
 
 import fx_onnx
@@ -106,6 +108,28 @@ def test_relative_positions_of_fastspeech2() -> None:
     want = attention.shift_relative_position_tensor(scores)
     with apply_patches(PATCHES):
         assert_close(attention.shift_relative_position_tensor(scores), want, tolerance=0)
+
+
+@pytest.mark.parametrize(("stride", "kernel", "dilation"), [(1, 3, 2), (2, 3, 1), (2, 1, 1), (3, 5, 1), (3, 2, 1)])
+def test_padding_of_mobilenet(stride: int, kernel: int, dilation: int) -> None:
+    """Both versions pad as before, for sizes with each remainder; the first one has no dilation."""
+    convolution = nn.Conv2d(1, 1, kernel, stride, dilation=dilation)
+    for module in (mobilenet_v1, mobilenet_v2)[dilation > 1 :]:
+        images = [torch.randn(1, 1, height, 10) for height in range(5, 9)]
+        want = [module.apply_tf_padding(image, convolution) for image in images]
+        with apply_patches(PATCHES):
+            for image, padded in zip(images, want, strict=True):
+                assert_close(module.apply_tf_padding(image, convolution), padded, tolerance=0)
+
+
+def test_a_mobilenet_takes_images_of_all_sizes() -> None:
+    config = mobilenet_v2.MobileNetV2Config(depth_multiplier=0.2)
+    layer = mobilenet_v2.MobileNetV2Stem(config, 3, 8, 4).eval()
+    program = fx_onnx.export(layer, torch.randn(2, 3, 9, 8), dynamic_shapes=({2: "height", 3: "width"},))
+    for size in ((9, 8), (6, 11)):
+        image = torch.randn(2, 3, *size)
+        with torch.no_grad():
+            assert_close(program(image)[0], layer(image))
 
 
 def test_a_version_without_a_method_keeps_the_others(

@@ -92,3 +92,8 @@ def test_wrong_arguments(check: Callable[[], Any], message: str) -> None:
 )
 def test_did_you_mean(name: Any, known: list[str], clause: str) -> None:
     assert arguments.did_you_mean(name, known) == clause
+
+
+def test_a_number_has_its_noun() -> None:
+    assert arguments.counted(1, "input") == "1 input" and arguments.counted(1200, "input") == "1,200 inputs"
+    assert arguments.counted(1, "axis", "axes") == "1 axis" and arguments.counted(0, "axis", "axes") == "0 axes"

@@ -5,15 +5,25 @@ from __future__ import annotations
 import functools
 import json
 import linecache
+import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import onnx
 import pytest
 import torch
 
 import fx_onnx.export
-from fx_onnx.messages.source_lines import function_place, innermost_line, is_internal, is_library, line_text, shown_path
+from fx_onnx.messages.source_lines import (
+    function_place,
+    innermost_line,
+    is_internal,
+    is_library,
+    line_text,
+    portable_stack_trace,
+    shown_path,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +57,19 @@ def test_a_cell_of_a_notebook_is_not_internal(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setitem(linecache.cache, name, code)
         assert is_internal(name) is internal
     assert is_internal("/tmp/ipykernel_7/13.py")
+
+
+def test_a_cell_of_a_notebook_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython compiles a cell as a file in the folder of temporary files."""
+    compiler = SimpleNamespace(format_code_name={"/tmp/ipykernel_1/2.py": ("Cell", "In[3]")}.get)
+    shell = SimpleNamespace(compile=compiler)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert line_text("/tmp/ipykernel_1/2.py", 4, "x.item()") == "(Cell In[3]:4: x.item())"
+    assert shown_path("/tmp/ipykernel_1/2.py") == "Cell In[3]" and shown_path("/tmp/other.py") == "/tmp/other.py"
+    trace = '  File "/tmp/ipykernel_1/2.py", line 4, in forward\n    x.item()\n'
+    assert portable_stack_trace(trace) == trace.replace("/tmp/ipykernel_1/2.py", "Cell In[3]")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert shown_path("/tmp/ipykernel_1/2.py") == "/tmp/ipykernel_1/2.py"
 
 
 def test_a_line_has_its_code_and_a_short_path() -> None:

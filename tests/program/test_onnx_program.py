@@ -123,7 +123,7 @@ def test_bad_inputs_without_an_exported_program(program):
     bare = ONNXProgram(program.model)
     with pytest.raises(ArgumentError, match=r"After 1 positional inputs the program takes \['d_b', 'y'\], not \[\]"):
         bare(ARGS[0])
-    with pytest.raises(ArgumentError, match=r"takes 3 inputs \(x, d_b, y\), but 4 were given"):
+    with pytest.raises(ArgumentError, match=r"takes 3 inputs \(x, d_b, y\), but the call gives 4"):
         bare(*[torch.ones(4)] * 4)
 
 

@@ -63,7 +63,7 @@ def test_the_original_name_is_kept_as_metadata() -> None:
 
 
 def test_too_many_output_names() -> None:
-    with pytest.raises(ArgumentError, match="3 output_names were given, but the model has 2 outputs"):
+    with pytest.raises(ArgumentError, match="output_names has 3 names, but the model has 2 outputs"):
         names(output_names=["a", "b", "c"])
 
 

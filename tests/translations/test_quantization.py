@@ -162,7 +162,7 @@ def test_the_optimizer_keeps_quantized_weights() -> None:
     found = [node.op_type for node in program.model.graph]
     assert (found.count("QuantizeLinear"), found.count("DequantizeLinear")) == (1, 2)
     stored = {value.dtype.name for value in program.model.graph.initializers.values() if value.dtype is not None}
-    assert "INT8" in stored
+    assert "UINT8" in stored and "INT8" not in stored
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

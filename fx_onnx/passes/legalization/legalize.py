@@ -27,6 +27,7 @@ from fx_onnx.passes.legalization.rows import ROWS
 from fx_onnx.passes.legalization.table import DEFAULT, Legalization, by_operator
 from fx_onnx.passes.matchers import constant_array, constant_number, producer_of
 from fx_onnx.passes.rewriter import NodeChange, Pass, Rewrite, apply
+from fx_onnx.passes.room_passes import QuantizedWeightPass
 from fx_onnx.passes.traversal import without_new_unread
 
 __all__ = ["LEGALIZATIONS", "Legalize64Bit", "LegalizeLowestMasks", "legalizations", "legalize"]
@@ -138,6 +139,8 @@ def _rows() -> Mapping[str, Sequence[Legalization]]:
     return by_operator(row for row in ROWS if row.lacks)
 
 
+_OF_CPU = (DEFAULT, "onnxruntime")
+"""The targets whose runtime computes quantized products with the kernels of ONNX Runtime's CPU provider."""
 _OF_CASTS = ("legalize_log_sum_exp", "legalize_squares")
 """The rows that need the dtypes with the casts."""
 
@@ -159,6 +162,7 @@ def legalizations(
     default = [row for row in ROWS if DEFAULT in row.targets]
     passes = (
         *own,
+        *([QuantizedWeightPass("legalize_signed_quantization")] if target in _OF_CPU else []),
         Legalize64Bit(*tables),
         LegalizeRandomDraws(*tables),
         *(row for row in default if row.name not in _OF_CASTS),
