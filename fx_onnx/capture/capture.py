@@ -21,7 +21,6 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.captured import Captured
-from fx_onnx.capture.data_sizes import data_sizes
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -30,8 +29,6 @@ from fx_onnx.capture.diagnostics import (
     is_of_gradients,
     summarize,
 )
-from fx_onnx.capture.dim_relations import dim_relations
-from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters, mode_of_this_thread
 from fx_onnx.capture.examples import (
@@ -47,14 +44,17 @@ from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
 from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
+from fx_onnx.capture.proof.data_sizes import data_sizes
+from fx_onnx.capture.proof.dim_relations import dim_relations
+from fx_onnx.capture.proof.dim_summaries import dim_table
+from fx_onnx.capture.proof.paired_runs import PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
+from fx_onnx.capture.proof.size_words import excluded_size, sentence
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.size_proof import SizeProof
 from fx_onnx.capture.size_questions import size_questions
-from fx_onnx.capture.size_words import excluded_size, sentence
 from fx_onnx.capture.state_calls import dependent_values
-from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -116,7 +116,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         CaptureError: torch.export failed. The error's cause is the first error of torch.export.
     """
     if isinstance(request.model, ExportedProgram):
-        runs = FakeRuns(None, request.model)
+        runs = PairedRuns(None, request.model)
         facts = SizeProof(request, request.model, runs)
         decisions = ("skipped: the model is an ExportedProgram",)
         relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, request.model, runs)
@@ -364,7 +364,7 @@ def _export(
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
         left_out, changed = tuple(record.conditions.left_out.elements()), record.changed_values
-        facts = SizeProof(request, program, runs := FakeRuns(model, program))
+        facts = SizeProof(request, program, runs := PairedRuns(model, program))
         facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
         of_data = data_sizes(facts, program, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))

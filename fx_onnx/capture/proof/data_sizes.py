@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression, is_data_dependent
 from fx_onnx.torch_internals.guard_private import as_made
@@ -44,7 +44,7 @@ class DataSizes:
     findings: tuple[str, ...] = ()
 
 
-def data_sizes(facts: SizeProof, program: ExportedProgram, runs: FakeRuns) -> DataSizes:
+def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> DataSizes:
     """Returns what is known of the sizes that depend on data; runs the module and the program if there are any."""
     if not any(_has_data_size(node) for graph in _graphs(program) for node in graph.nodes):
         return DataSizes()

@@ -1,6 +1,6 @@
 """Compares what a module and a captured program compute for given sizes, on tensors without values.
 
-Each operator gives its results numbers (``value_numbering.py``). Equal numbers of all results prove that the program
+Each operator gives its results numbers (``value_numbers.py``). Equal numbers of all results prove that the program
 computes what the module computes.
 
 The tensors are on the meta device, where an operator takes a fraction of the time of one on fake tensors. Fake tensors
@@ -19,12 +19,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
+from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
+from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
-from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
-from fx_onnx.capture.value_numbering import ValueNumbers
 from fx_onnx.onnx_model.tolerances import are_close
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 from fx_onnx.torch_internals.random_state import random_numbers_of
@@ -35,14 +35,14 @@ from fx_onnx.torch_internals.torch_private import (
     storage_id,
 )
 
-__all__ = ["PROGRAM_FAILS", "FakeRuns", "Outcome", "compare_results"]
+__all__ = ["PROGRAM_FAILS", "Outcome", "PairedRuns", "compare_results"]
 
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
 PROGRAM_FAILS = "the program fails, and the module does not"
 
 
-class FakeRuns:
+class PairedRuns:
     """Runs a module and the program that was captured from it on fake tensors.
 
     The runs must have the context of the capture, so that the module takes the branches that it took there.
@@ -260,7 +260,7 @@ class FakeRuns:
 
 
 def compare_results(got: Any, want: Any) -> Outcome:
-    """Compares what ``FakeRuns.call`` returned for two calls; an exception is no result."""
+    """Compares what ``PairedRuns.call`` returned for two calls; an exception is no result."""
     if isinstance(got, tuple) and isinstance(want, tuple):
         return Outcome.EQUAL if got == want else Outcome.RENUMBERED if got[0] == want[0] else Outcome.DIFFERENT
     if isinstance(got, type) or isinstance(want, type):

@@ -21,9 +21,9 @@ import sympy
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import dims_and_sizes
-from fx_onnx.capture.input_sizes import MANY, InputSizes
-from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_candidates import (
+from fx_onnx.capture.proof.input_sizes import MANY, InputSizes
+from fx_onnx.capture.proof.paired_runs import PROGRAM_FAILS, Outcome, PairedRuns
+from fx_onnx.capture.proof.size_candidates import (
     BRANCH,
     RAISES,
     Condition,
@@ -34,8 +34,8 @@ from fx_onnx.capture.size_candidates import (
     recorded_conditions,
     weaker_conditions,
 )
-from fx_onnx.capture.size_runs import SizeRuns
-from fx_onnx.capture.value_numbers import PROGRAM_FAILS, FakeRuns, Outcome
+from fx_onnx.capture.proof.size_runs import SizeRuns
+from fx_onnx.capture.request import Request
 from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
@@ -64,7 +64,7 @@ class SizeProof:
         sizes: the dynamic sizes of the inputs.
     """
 
-    def __init__(self, request: Request, program: ExportedProgram, runs: FakeRuns) -> None:
+    def __init__(self, request: Request, program: ExportedProgram, runs: PairedRuns) -> None:
         """Takes what was captured, the program, and what runs both."""
         self._request, self._program = request, program
         self.sizes = InputSizes(request, program)

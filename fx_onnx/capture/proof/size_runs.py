@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from fx_onnx.capture.input_sizes import InputSizes
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.proof.input_sizes import InputSizes
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 
 __all__ = ["SizeRuns"]
@@ -22,7 +22,7 @@ class SizeRuns:
         equal: the sizes at which both computed the same.
     """
 
-    def __init__(self, sizes: InputSizes, runs: FakeRuns) -> None:
+    def __init__(self, sizes: InputSizes, runs: PairedRuns) -> None:
         """Takes the sizes of the inputs, and what runs both for arguments."""
         self._sizes, self._runs = sizes, runs
         self._outcomes: dict[Hashable, Outcome] = {}

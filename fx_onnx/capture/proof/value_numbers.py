@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 
-from fx_onnx.capture.run_modes import Undecidable
+from fx_onnx.capture.proof.run_modes import Undecidable
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,

@@ -20,7 +20,7 @@ from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
-from fx_onnx.capture.index_bounds import index_bounds
+from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
