@@ -58,7 +58,7 @@ class _Calls:
 
     def __init__(self, changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> None:
         self._state, self._runs, self._places = changed.state, runs, {each.place for each in changed.values}
-        self._left = changed.state.again()  # what the trace has left stays
+        self._left = runs.state or changed.state  # what the trace has left stays
         self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
         self._given = [partial(proof.sizes.arguments, each) for each in (usual, usual, other, *[usual] * (_CALLS - 3))]

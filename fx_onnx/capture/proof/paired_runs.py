@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -48,9 +48,15 @@ class PairedRuns:
     The runs must have the context of the capture, so that the module takes the branches that it took there.
     """
 
-    def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
-        """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
+    def __init__(
+        self, model: torch.nn.Module | None, program: ExportedProgram, state: PythonState | None = None
+    ) -> None:
+        """Takes the program, its module, and the Python state of the module, which each comparison restores.
+
+        Without a module, the program tells only which sizes it refuses. Without a state it is read now.
+        """
         self._model, self._program = model, program
+        self.state = PythonState(model) if state is None and model is not None else state
         self._chosen: Callable[[int], int] | None = None
         self.seen = ""
         """What happened in the last comparison, in a few words."""
@@ -111,7 +117,8 @@ class PairedRuns:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             self.seen = _raised(error)
-            return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
+            is_unknown = self._numbers[on_meta].refuses_empty or (on_meta and isinstance(error, NotImplementedError))
+            return Outcome.UNKNOWN if is_unknown else Outcome.RAISES
         if self._model is None:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         return self._compared_with(want, given, on_meta)
@@ -127,6 +134,17 @@ class PairedRuns:
             return Outcome.DIFFERENT
         self.seen = _difference(got[0], want[0], "has another shape or dtype")
         return compare_results(got, want)
+
+    def other_line(self, given: Callable[[], tuple[Any, Any]]) -> str:
+        """Returns the line of the module's first operator that the program does not have; empty if none is known."""
+        numbers = self._numbers[False] = ValueNumbers(False)
+        try:
+            self._run(self._run_program, given, False)
+            numbers.find_line()
+            self._run(self._run_module, given, False)
+        except (Undecidable, *UNDECIDED):  # what other calls are, is known up to there
+            pass
+        return numbers.line
 
     def call(self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int) -> Any:
         """Calls the module, which keeps the Python state that it leaves; returns what identifies its results.
@@ -220,7 +238,7 @@ class PairedRuns:
         written = (each for name, each in copies.items() if each._version != versions[name])
         return [*(each for each in found if isinstance(each, torch.Tensor)), *written]
 
-    @property
+    @cached_property
     def _has_control_flow(self) -> bool:
         """Whether the program has operators with bodies, which torch compiles outside of a capture."""
         graphs = [each.graph for each in self._program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
@@ -230,17 +248,12 @@ class PairedRuns:
             for node in graph.nodes
         )
 
-    @cached_property
-    def _state(self) -> PythonState:
-        """The Python state of the module before the first run."""
-        return PythonState(cast("torch.nn.Module", self._model))
-
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
-        before = self._state
         try:
             return self._call_module(args, kwargs, weights)
         finally:
-            before.restore()
+            if self.state is not None:
+                self.state.restore()
 
     def _call_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
@@ -10,6 +10,9 @@ from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 
 __all__ = ["SizeRuns"]
+
+_DECIDED_WITH_NUMBERS = {Outcome.DIFFERENT: 1, Outcome.RENUMBERED: 2, Outcome.UNKNOWN: 2}
+"""What a run with numbers decides, or confirms, and at how many sizes; the others are like these."""
 
 _MOST_NUMBERS = 8  # how many runs with numbers one capture may cost
 _FEW = 2**12  # how many elements the inputs of a run with numbers may have, if the example has less
@@ -42,11 +45,40 @@ class SizeRuns:
             if self._outcomes.get((on_meta, *larger.items()), Outcome.EQUAL) is not Outcome.EQUAL:
                 continue
             outcome = self._compared(sizes, on_meta)
-            if outcome is Outcome.RAISES and on_meta in self._agreeing:
+            if outcome in (Outcome.RAISES, Outcome.UNKNOWN) and on_meta in self._agreeing:
                 return outcome
             if outcome is Outcome.EQUAL or self._compared(larger, on_meta) is Outcome.EQUAL:
                 return outcome
         return Outcome.UNKNOWN
+
+    def decided(
+        self, points: Iterable[Mapping[Any, int]], of_kernels: bool = False
+    ) -> list[tuple[Mapping[Any, int], Outcome]]:
+        """Returns how the module and the program compare at sizes; numbers decide what tensors without values do not.
+
+        These do not tell whether other operators compute equal results, and some of their kernels raise exceptions, or
+        return shapes, that those for numbers do not.
+
+        Args:
+            points: The sizes.
+            of_kernels: Whether numbers decide too where both are equal: a kernel may refuse its arguments.
+        """
+        tried = [(point, self.outcome(point)) for point in points]
+        decided = list(tried)
+        for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
+            places = [place for place, each in enumerate(tried) if each[1] is outcome]
+            known = [self.of_numbers(tried[place][0]) for place in places[:most]]
+            agree = len(set(known)) == 1
+            for place, of_numbers in zip(places, known * len(places) if agree else known, strict=False):
+                if of_numbers is not Outcome.UNKNOWN:
+                    decided[place] = tried[place][0], of_numbers
+        return decided
+
+    def all_raise(self, points: Iterable[Mapping[Any, int]]) -> bool:
+        """Returns whether the module raises an exception at each of the sizes."""
+        tried = list(points)
+        may_raise = all(self.outcome(point) in (Outcome.RAISES, Outcome.UNKNOWN) for point in tried)
+        return may_raise and all(outcome is Outcome.RAISES for _, outcome in self.decided(tried))
 
     def _compared(self, sizes: Mapping[Any, int], on_meta: bool) -> Outcome:
         key = (on_meta, *sizes.items())
@@ -70,6 +102,10 @@ class SizeRuns:
                 self._seen[key] = self._runs.seen
             self._of_numbers[key] = outcome
         return self._of_numbers[key]
+
+    def other_line(self) -> str:
+        """Returns the line of the module that computes what the program does not, at the example's sizes."""
+        return self._runs.other_line(lambda: self._sizes.arguments(self._sizes.larger, resized_empty))
 
     def seen(self, sizes: Mapping[Any, int]) -> str:
         """Returns what happened at sizes at which both ran."""

@@ -46,7 +46,8 @@ def test_a_recorded_condition(function: Callable[..., object], text: str, cause:
 def test_a_question_about_a_layout_is_no_condition() -> None:
     weight = torch.ones(1, 8, 1)
     found = recorded(lambda x: torch.nn.functional.conv1d(x[: x.shape[0] // 4].T[None], weight))
-    assert {each.raises for each in found} == {True}
+    (nonempty,) = [str(each.expression) for each in found if not each.raises]
+    assert nonempty.endswith("> 0")  # a check that kernels for numbers may not have
 
 
 def test_a_definition_reduces_a_condition() -> None:
