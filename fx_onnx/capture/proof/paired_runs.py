@@ -26,7 +26,9 @@ from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Unde
 from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
 from fx_onnx.onnx_model.tolerances import are_close
+from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
+from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
@@ -117,7 +119,8 @@ class PairedRuns:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             self.seen = _raised(error)
-            is_unknown = self._numbers[on_meta].refuses_empty or (on_meta and isinstance(error, NotImplementedError))
+            has_no_kernel = on_meta and isinstance(error, NotImplementedError)
+            is_unknown = has_no_kernel or (self._chosen is None and self._numbers[on_meta].refuses_empty)
             return Outcome.UNKNOWN if is_unknown else Outcome.RAISES
         if self._model is None:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
@@ -241,12 +244,23 @@ class PairedRuns:
     @cached_property
     def _has_control_flow(self) -> bool:
         """Whether the program has operators with bodies, which torch compiles outside of a capture."""
-        graphs = [each.graph for each in self._program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
         return any(
             isinstance(node.target, HigherOrderOperator) and not str(node.target).startswith("wrap_")
-            for graph in graphs
+            for graph in self._graphs
             for node in graph.nodes
         )
+
+    @cached_property
+    def has_data_sizes(self) -> bool:
+        """Whether tensors of the program have sizes that depend on data, or did before these were compared."""
+        values = [node.meta.get("val") for graph in self._graphs for node in graph.nodes]
+        sizes = [size for each in values if isinstance(each, torch.Tensor) for size in each.shape]
+        return any(isinstance(size, torch.SymInt) and is_data_dependent(as_made(size)) for size in sizes)
+
+    @property
+    def _graphs(self) -> list[torch.fx.Graph]:
+        modules = self._program.graph_module.modules()
+        return [each.graph for each in modules if isinstance(each, torch.fx.GraphModule)]
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:

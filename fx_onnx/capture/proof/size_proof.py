@@ -40,8 +40,9 @@ from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
     check_conditions,
+    disproved_guards,
     empty_sizes,
-    forget_guard,
+    forget_guards,
     guard_origin,
 )
 
@@ -99,10 +100,13 @@ class SizeProof:
         for small in (self._small_sizes, self._joint_ones, self._inner_sizes):
             proven += list(small(proven))
         proven.sort(key=lambda each: each.kind)
-        if self.sizes.shape_env is not None and not isinstance(self._request.model, ExportedProgram):
+        if (shape_env := self.sizes.shape_env) is not None:
             ranges = {symbol: self.sizes.declared(symbol) for symbol in self.sizes.names}
-            check_conditions(self._program, self.sizes.shape_env, [each.expression for each in proven], ranges)
-            assume_sizes_from_2(self.sizes.shape_env)
+            if disproved := disproved_guards(shape_env):
+                forget_guards(shape_env, disproved, ranges)
+            if not isinstance(self._request.model, ExportedProgram):
+                check_conditions(self._program, shape_env, [each.expression for each in proven], ranges)
+                assume_sizes_from_2(shape_env)
         return proven
 
     @cached_property
@@ -192,7 +196,7 @@ class SizeProof:
             kind: Any = "bound" if is_bound else "finding"
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
-            forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
+            disproved_guards(self.sizes.shape_env).append(condition.guard)
 
     def _witnessed(self, condition: Condition, tried: Tried, outcomes: Set[Outcome]) -> Condition:
         """Returns a condition with the first size that had one of the outcomes; without one it is not certain."""
@@ -226,7 +230,7 @@ class SizeProof:
                 and self._runs.all_raise(self._tries(outside, kept, _NEAREST))
             ):
                 if condition.converts:
-                    forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
+                    disproved_guards(self.sizes.shape_env).append(condition.guard)
                 yield from self._bounds(self._witnessed(weak, tried, {Outcome.RAISES}), outside, kept)
                 return
         yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)

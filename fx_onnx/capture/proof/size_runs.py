@@ -68,11 +68,15 @@ class SizeRuns:
         for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
             places = [place for place, each in enumerate(tried) if each[1] is outcome]
             known = [self.of_numbers(tried[place][0]) for place in places[:most]]
-            agree = len(set(known)) == 1
-            for place, of_numbers in zip(places, known * len(places) if agree else known, strict=False):
-                if of_numbers is not Outcome.UNKNOWN:
-                    decided[place] = tried[place][0], of_numbers
+            for place, of_numbers in zip(places, known * len(places) if len({*known}) == 1 else known, strict=False):
+                decided[place] = tried[place][0], self._with_numbers(outcome, of_numbers)
         return decided
+
+    def _with_numbers(self, outcome: Outcome, of_numbers: Outcome) -> Outcome:
+        """Returns what both outcomes tell; a later stage makes other shapes right for sizes that depend on data."""
+        if self._runs.has_data_sizes and {outcome, of_numbers} == {Outcome.DIFFERENT, Outcome.UNKNOWN}:
+            return Outcome.UNKNOWN
+        return outcome if of_numbers is Outcome.UNKNOWN else of_numbers
 
     def all_raise(self, points: Iterable[Mapping[Any, int]]) -> bool:
         """Returns whether the module raises an exception at each of the sizes."""

@@ -89,10 +89,11 @@ class ValueNumbers(TorchDispatchMode):
     def refuses_empty(self) -> bool:
         """Whether an operator has raised an exception for a tensor without elements, as those for numbers may not do.
 
-        A view is checked alike on each device.
+        Views, and the shapes of several tensors, are checked alike on each device.
         """
         schema, given = self._last or (None, [])
-        return schema is not None and not schema.may_view and any(map(_is_empty, given))
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        return schema is not None and not schema.may_view and len(tensors) == 1 and _is_empty(tensors[0])
 
     def find_line(self) -> None:
         """Makes ``line`` the line of the user's code that first computes what has no number yet."""
