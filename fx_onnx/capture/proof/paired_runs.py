@@ -9,6 +9,7 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -39,6 +40,7 @@ from fx_onnx.torch_internals.torch_private import (
 
 __all__ = ["PROGRAM_FAILS", "Outcome", "PairedRuns", "compare_results"]
 
+_logger = logging.getLogger("fx_onnx.stages")
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
 PROGRAM_FAILS = "the program fails, and the module does not"
@@ -145,8 +147,8 @@ class PairedRuns:
             self._run(self._run_program, given, False)
             numbers.find_line()
             self._run(self._run_module, given, False)
-        except (Undecidable, *UNDECIDED):  # what other calls are, is known up to there
-            pass
+        except Exception:  # the forward is the user's code; the operators before the exception tell
+            _logger.debug("no line", exc_info=True)
         return numbers.line
 
     def call(self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int) -> Any:
@@ -216,6 +218,8 @@ class PairedRuns:
             return Outcome.RAISES
         try:
             got = self._results_of_numbers(self._run_program, args, kwargs)
+        except Undecidable:
+            return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
@@ -237,9 +241,12 @@ class PairedRuns:
             copies = _separate(weights, torch.clone)
             versions = {name: each._version for name, each in copies.items()}
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
-            found = pytree.tree_leaves(run(given[0], given[1], copies))
+            leaves = pytree.tree_leaves(run(given[0], given[1], copies))
         written = (each for name, each in copies.items() if each._version != versions[name])
-        return [*(each for each in found if isinstance(each, torch.Tensor)), *written]
+        results = [*(each for each in leaves if isinstance(each, torch.Tensor)), *written]
+        if any(isinstance(each, FakeTensor) or each.is_meta for each in results):  # the trace has left a tensor
+            raise Undecidable
+        return results
 
     @cached_property
     def _has_control_flow(self) -> bool:

@@ -134,8 +134,11 @@ class SizeProof:
 
         A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers.
         """
-        is_wrong = self.sizes.names and self._runs.decided([self.sizes.larger])[0][1] is Outcome.DIFFERENT
-        return self._runs.other_line() if is_wrong else None
+        larger = self.sizes.larger
+        if not self.sizes.names or not all(each.holds(larger) for each in self.conditions):
+            return None
+        ((_, outcome),) = self._runs.decided([larger])
+        return self._runs.other_line() if outcome is Outcome.DIFFERENT else None
 
     def exclude_example(self) -> bool:
         """Returns whether the program is wrong for the sizes of the user's example."""

@@ -56,8 +56,8 @@ class SizeRuns:
     ) -> list[tuple[Mapping[Any, int], Outcome]]:
         """Returns how the module and the program compare at sizes; numbers decide what tensors without values do not.
 
-        These do not tell whether other operators compute equal results, and some of their kernels raise exceptions, or
-        return shapes, that those for numbers do not.
+        These do not tell whether other operators compute equal results. For sizes of 0 and 1, some of their kernels
+        raise exceptions, or return shapes, that those for numbers do not.
 
         Args:
             points: The sizes.
@@ -67,9 +67,13 @@ class SizeRuns:
         decided = list(tried)
         for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
             places = [place for place, each in enumerate(tried) if each[1] is outcome]
+            if outcome is Outcome.DIFFERENT:
+                places = [place for place in places if min(tried[place][0].values()) < 2]
             known = [self.of_numbers(tried[place][0]) for place in places[:most]]
             for place, of_numbers in zip(places, known * len(places) if len({*known}) == 1 else known, strict=False):
                 decided[place] = tried[place][0], self._with_numbers(outcome, of_numbers)
+            if any(each is Outcome.DIFFERENT for _, each in decided):
+                break  # one difference is enough
         return decided
 
     def _with_numbers(self, outcome: Outcome, of_numbers: Outcome) -> Outcome:
