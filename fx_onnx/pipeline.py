@@ -32,10 +32,10 @@ from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
-from fx_onnx.capture.dim_relations import describe_relation
 from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.patches.module_hooks import measure_modules
+from fx_onnx.capture.proof.dim_relations import describe_relation
 from fx_onnx.capture.request import Request
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.extension_points.translation_table import TranslationTable, translation_table

@@ -21,7 +21,6 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.captured import Captured
-from fx_onnx.capture.data_sizes import data_sizes
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -30,8 +29,6 @@ from fx_onnx.capture.diagnostics import (
     is_of_gradients,
     summarize,
 )
-from fx_onnx.capture.dim_relations import dim_relations
-from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters, mode_of_this_thread
 from fx_onnx.capture.examples import (
@@ -47,15 +44,17 @@ from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
 from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
+from fx_onnx.capture.proof.data_sizes import data_sizes
+from fx_onnx.capture.proof.dim_relations import dim_relations
+from fx_onnx.capture.proof.dim_summaries import dim_table
+from fx_onnx.capture.proof.paired_runs import PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
+from fx_onnx.capture.proof.size_words import excluded_size, sentence
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.saved_guards import restore_guards
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.size_questions import size_questions
-from fx_onnx.capture.size_words import excluded_size, sentence
 from fx_onnx.capture.state_calls import dependent_values
-from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -70,6 +69,10 @@ _logger = logging.getLogger("fx_onnx.stages")
 Decided = Callable[[str], None]
 """Receives what the capture decided, in a few words, such as ``captured in strict mode``."""
 
+_WRONG_AT_EXAMPLE = (
+    "The exported model is wrong at the sizes of the example too, because the code computes something else than while "
+    "torch traces, when a size is no int {}."
+)
 _NUMBERS_IN_STRICT_MODE = (
     "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
     "Python number"
@@ -139,14 +142,13 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
     findings = [each for each in facts.conditions if each.kind == "finding"]
-    questions = size_questions(request.model) if facts.sizes.names and not result.strict else ()
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: map(str, result.relations),
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: [
             *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is None),
-            *questions,
+            *([] if facts.other_line is None else [_WRONG_AT_EXAMPLE.format(facts.other_line).replace(" .", ".")]),
         ],
         MessageId.EXCLUDED_SIZE: [
             *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is not None),
@@ -165,7 +167,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
 def _of_program(request: Request, program: ExportedProgram) -> Captured:
     """Returns a program that the user captured, here or in another process."""
     restore_guards(program)
-    runs = FakeRuns(None, program)
+    runs = PairedRuns(None, program)
     facts = SizeProof(request, program, runs)
     decisions = ("skipped: the model is an ExportedProgram",)
     relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, program, runs)
@@ -370,8 +372,9 @@ def _export(
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
         left_out, changed = tuple(record.conditions.left_out.elements()), record.changed_values
-        facts = SizeProof(request, program, runs := FakeRuns(model, program))
-        facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
+        runs = PairedRuns(model, program, None if changed is None else changed.left)
+        facts = SizeProof(request, program, runs)
+        facts.conditions, facts.raising_axes, facts.other_line  # noqa: B018  decided now, as in the capture
         of_data = data_sizes(facts, program, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))
         return Captured(program, strict, facts, (), state, left_out, tuple(dim_relations(facts)), of_data)

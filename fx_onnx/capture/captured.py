@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from torch.export import ExportedProgram
 
-from fx_onnx.capture.data_sizes import DataSizes
-from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.patches.dynamic_sizes import CHUNKS, SPLITS
+from fx_onnx.capture.proof.data_sizes import DataSizes
+from fx_onnx.capture.proof.dim_relations import DimRelation
+from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.python_state import ChangedValue
-from fx_onnx.capture.size_proof import SizeProof
 
 __all__ = ["Captured"]
 

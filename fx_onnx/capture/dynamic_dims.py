@@ -2,7 +2,7 @@
 
 torch.export captures the model for one example. Where the forward, or torch itself, branches on a symbolic
 size, torch records the outcome for the example as a guard. A guard such as `s0 == 3` makes the dim static. Guards that
-only exclude some sizes are the subject of ``size_conditions.py``.
+only exclude some sizes are the subject of ``proof/size_proof.py``.
 """
 
 from __future__ import annotations

@@ -77,9 +77,14 @@ class ChangedValues:
         buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
         self.model, self.state, self.values = model, PythonState(model, buffers), list[ChangedValue]()
 
+    @property
+    def left(self) -> PythonState:
+        """What the trace has left: the state before, or what is there now if the forward changed something."""
+        return self.state.again() if self.values else self.state
+
     def compare(self) -> dict[Place, Values]:
         """Compares the values with those before, and returns them. One that the forward has made counts too."""
-        before, after = self.state.values, self.state.again().values
+        before, after = self.state.values, self.state.current()
         changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
         replaced = tuple(
             f"{owner}.{name}.".removeprefix(".")
@@ -125,7 +130,7 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
             yield changed
     finally:
         changed.state.restore_hooks()
-        for place, leaves in (after or changed.state.again().values).items():
+        for place, leaves in (after or changed.state.current()).items():
             found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
             if found and place not in before and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)

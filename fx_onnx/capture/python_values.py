@@ -103,22 +103,31 @@ class PythonState:
         self._hooks = [(each, dict(each)) for each in hooks]
         self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
         self._containers: list[tuple[Place, Any, Any]] = []
-        self.values: dict[Place, Values] = _states_of_generators()
+        self.values: Mapping[Place, Values] = self._read(self._containers)
+
+    def _read(self, containers: list[tuple[Place, Any, Any]]) -> dict[Place, Values]:
+        """Returns the values by place; ``containers`` receives what holds them."""
+        values = _states_of_generators()
         seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
-        for place, value in _values(model, buffers):
+        for place, value in _values(self._model, self._buffers):
             if type(value) in _ATOMS:
-                self.values[place] = {(): value}
+                values[place] = {(): value}
             else:
                 held: list[tuple[Any, Any]] = []
-                self.values[place] = dict(_leaves(value, seen, (), held))
-                self._containers += [(place, container, items) for container, items in held]
+                values[place] = dict(_leaves(value, seen, (), held))
+                containers += [(place, container, items) for container, items in held]
         for value in [value for hooks, _ in self._hooks for hook in hooks.values() for value in _held_by(hook)]:
             held = []
             list(_leaves(value, seen, (), held))
-            self._containers += [(_HOOKS, container, items) for container, items in held]
+            containers += [(_HOOKS, container, items) for container, items in held]
+        return values
+
+    def current(self) -> dict[Place, Values]:
+        """Returns the values as they are now."""
+        return self._read([])
 
     def again(self) -> PythonState:
-        """Returns the values as they are now."""
+        """Returns the state as it is now."""
         return PythonState(self._model, self._buffers)
 
     def leaves(self, place: Place) -> Values:
@@ -145,6 +154,8 @@ class PythonState:
         """
         for path, module, name, items in self._spaces:
             space = _spaces(module)[name]
+            if space.keys() == items.keys() and all(space[key] is value for key, value in items.items()):
+                continue
             names = {*_REPLACED, *(place.name for place in kept if place.owner == path)}
             others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
             restore_items(space, others | {key: space[key] for key in names & space.keys()})

@@ -17,11 +17,11 @@ import numpy as np
 
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import weights_of_this_thread
+from fx_onnx.capture.proof.paired_runs import PairedRuns, compare_results
+from fx_onnx.capture.proof.run_modes import Outcome, Undecidable
+from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.python_state import ChangedValue, ChangedValues
 from fx_onnx.capture.python_values import RANDOM, Place, changed_leaves
-from fx_onnx.capture.run_modes import Outcome, Undecidable
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.value_numbers import FakeRuns, compare_results
 from fx_onnx.messages.source_lines import is_internal, is_library, line_text
 
 __all__ = ["dependent_values"]
@@ -29,7 +29,7 @@ __all__ = ["dependent_values"]
 _CALLS = 5  # what begins later is not found
 
 
-def dependent_values(changed: ChangedValues, proof: SizeProof, runs: FakeRuns) -> list[ChangedValue]:
+def dependent_values(changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> list[ChangedValue]:
     """Returns the changed values on which the results of later calls depend, or may depend if nothing can run.
 
     Values of one name in modules of one class are tried together, each such group with all others as before.
@@ -56,9 +56,9 @@ def _dependent_values(changed: ChangedValues, places: set[Place], calls: _Calls)
 class _Calls:
     """Calls of a model in a row, and the same calls of the model in its first state."""
 
-    def __init__(self, changed: ChangedValues, proof: SizeProof, runs: FakeRuns) -> None:
+    def __init__(self, changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> None:
         self._state, self._runs, self._places = changed.state, runs, {each.place for each in changed.values}
-        self._left = changed.state.again()  # what the trace has left stays
+        self._left = runs.state or changed.state  # what the trace has left stays
         self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
         self._given = [partial(proof.sizes.arguments, each) for each in (usual, usual, other, *[usual] * (_CALLS - 3))]

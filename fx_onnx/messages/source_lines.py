@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import os
 import re
 import sys
-import textwrap
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -27,7 +25,6 @@ __all__ = [
     "line_text",
     "portable_stack_trace",
     "shown_path",
-    "syntax_tree",
     "traced_lines",
     "user_frame",
 ]
@@ -84,18 +81,6 @@ def line_text(filename: str, line: int | None, code: str | None = None) -> str:
     shown = path if packages else _cell(filename)
     code = linecache.getline(filename, line or 0).strip() if code is None else code.strip()
     return f"({shown}:{line}{': ' if code else ''}{code})"
-
-
-@lru_cache(maxsize=1024)
-def syntax_tree(function: Callable[..., Any]) -> ast.AST | None:
-    """Returns the code of a function, with the lines of its file; None if it has no source. Nobody may change it."""
-    try:
-        lines, first = inspect.getsourcelines(function)
-        module = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
-        return None
-    ast.increment_lineno(module, first - 1)
-    return next((node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.Lambda))), None)
 
 
 def innermost_line(frames: Iterable[traceback.FrameSummary]) -> str:

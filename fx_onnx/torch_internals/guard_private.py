@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import operator
 import re
 import sys
@@ -41,7 +42,7 @@ __all__ = [
     "disproved_guards",
     "empty_sizes",
     "example_size",
-    "forget_guard",
+    "forget_guards",
     "guard_location",
     "guard_origin",
     "guard_script_line",
@@ -238,25 +239,32 @@ def empty_sizes(shape_env: Any) -> set[Any]:
     return sizes
 
 
-def forget_guard(shape_env: Any, condition: Any, is_disproved: bool = False) -> None:
-    """Makes torch forget a guard, so that no decomposition relies on it; one without effect is listed as disproved.
+def forget_guards(shape_env: Any, conditions: Sequence[Any], ranges: Mapping[sympy.Symbol, Any]) -> None:
+    """Makes torch know no more than it would know without some guards, so that no decomposition relies on them.
 
-    torch keeps what follows from a guard, and the narrower range of its symbol. Without the attributes nothing is
-    forgotten; then a decomposition may be right only where the guard holds.
+    What follows from the other guards is computed again. Equal symbols, which torch has replaced, stay equal. Without
+    the attributes nothing is forgotten; then a decomposition may be right only where the guard holds.
+
+    Args:
+        shape_env: torch's ShapeEnv.
+        conditions: The guards to forget, as torch recorded them.
+        ranges: The smallest and the largest size of the symbols in them, apart from all guards.
     """
-    if is_disproved:
-        vars(shape_env).setdefault("disproved_guards", []).append(condition)
-    shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr != condition]
-    axioms, ranges = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
-    for implied, _ in shape_env.get_implications(shape_env.simplify(condition)):
-        axioms.pop(implied, None)
-    if isinstance(condition, sympy.Eq):
-        getattr(shape_env, "divisible", set()).discard(condition.args[0])
-    if isinstance(condition, (sympy.Ge, sympy.Gt, sympy.Le, sympy.Lt)) and len(condition.free_symbols) == 1:
-        (symbol,) = condition.free_symbols
-        ranges[symbol] = type(ranges[symbol])(0, _INFINITE)
-        for guard in shape_env.guards:
-            getattr(shape_env, "_refine_ranges", bool)(guard.expr)
+    shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr not in conditions]
+    axioms, spans = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
+    symbols = {symbol for condition in conditions for symbol in condition.free_symbols}
+    for implied in [each for each in axioms if not symbols.isdisjoint(each.free_symbols)]:
+        del axioms[implied]
+    for symbol in spans.keys() & ranges.keys() & symbols:
+        low, high = ranges[symbol]
+        spans[symbol] = type(spans[symbol])(low, _INFINITE if high is None else high)
+    getattr(shape_env, "divisible", set()).difference_update(side for each in conditions for side in each.args)
+    _clear_caches(shape_env)
+    checks = itertools.chain(*getattr(shape_env, "deferred_runtime_asserts", {}).values())
+    for guard in (guard.expr for guard in (*shape_env.guards, *checks) if guard.expr.free_symbols & symbols):
+        if len(guard.free_symbols) == 1:
+            getattr(shape_env, "_refine_ranges", bool)(guard)
+        axioms.update(dict(shape_env.get_implications(shape_env.simplify(guard))))
     _clear_caches(shape_env)
 
 
@@ -418,9 +426,10 @@ def _clear_caches(shape_env: Any) -> None:
         getattr(method, "cache_clear", bool)()  # torch caches the results of evaluations
 
 
-def disproved_guards(shape_env: Any) -> Sequence[Any]:
-    """Returns the guards of the capture on which the captured graph does not depend."""
-    return getattr(shape_env, "disproved_guards", ())
+def disproved_guards(shape_env: Any) -> list[Any]:
+    """Returns the list of the guards on which the captured graph does not depend, and which torch has forgotten."""
+    found: list[Any] = vars(shape_env).setdefault("disproved_guards", [])
+    return found
 
 
 def check_conditions(

@@ -14,9 +14,9 @@ from torch import Tensor
 import fx_onnx
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.captured import Captured
+from fx_onnx.capture.proof.paired_runs import PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
@@ -29,13 +29,13 @@ def shortcut(x: Tensor) -> Tensor:
 
 def test_no_size_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[tuple[int, ...]] = []
-    compare = FakeRuns.compare
+    compare = PairedRuns.compare
 
-    def compared(self: FakeRuns, given: object, *rest: object) -> object:
+    def compared(self: PairedRuns, given: object, *rest: object) -> object:
         found.append(tuple(given()[0][0].shape))
         return compare(self, given, *rest)
 
-    monkeypatch.setattr(FakeRuns, "compare", compared)
+    monkeypatch.setattr(PairedRuns, "compare", compared)
     with warnings.catch_warnings():
         warnings.simplefilter("error", OnnxExporterWarning)
         capture(parse_request(Function(shortcut).eval(), (torch.rand(3, 2),), dynamic_shapes=({0: "n"},)))
@@ -45,7 +45,7 @@ def test_no_size_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_decision_comes_first() -> None:
     program = torch.export.export(torch.nn.Identity(), (torch.ones(1),))
-    facts = SizeProof(parse_request(program), program, FakeRuns(None, program))
+    facts = SizeProof(parse_request(program), program, PairedRuns(None, program))
     result = Captured(program, False, facts, ("second",)).because("first")
     assert result.decisions == ("first", "second")
     assert (result.restrictions, result.truncates_sizes) == (0, False)

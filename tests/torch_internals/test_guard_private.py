@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import sympy
 import torch
 from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_onnx.torch_internals import guard_private
-from fx_onnx.torch_internals.torch_private import FakeTensorMode
+from fx_onnx.torch_internals.torch_private import FakeTensorMode, size_oblivious
+from tests.capture.sample_modules import Function
 
 
 class Even(torch.nn.Module):
@@ -39,18 +43,60 @@ def test_facts_of_guards() -> None:
 
 
 def test_a_forgotten_guard_is_added_again() -> None:
-    """torch's caches, its axioms and the range of the symbol know nothing of it."""
+    """torch's caches know nothing of it."""
     program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
     value = next(iter(program.graph.nodes)).meta["val"]
     shape_env, size = value.fake_mode.shape_env, value.shape[0]
     for condition in (lambda: size % 2 == 0, lambda: size > 3):
         assert bool(condition())
         expressions = [guard.expr for guard in shape_env.guards]
-        guard_private.forget_guard(shape_env, expressions[-1])
-        assert list(guard_private.disproved_guards(shape_env)) == []
+        guard_private.forget_guards(shape_env, expressions[-1:], {size.node.expr: (0, None)})
         assert [guard.expr for guard in shape_env.guards] == expressions[:-1]
         assert bool(condition())
         assert [guard.expr for guard in shape_env.guards] == expressions
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "kept"),
+    [
+        (lambda n, m: n > 5, lambda n, m: n < 90),
+        (lambda n, m: n > 3, lambda n, m: n > 5),
+        (lambda n, m: n + m > 7, lambda n, m: n + m > 6),
+        (lambda n, m: n % 4 == 0, lambda n, m: n % 2 == 0),
+        (lambda n, m: n // 4 == 2, lambda n, m: n % 4 == 0),
+        (lambda n, m: n != 5, lambda n, m: m != 5),
+        (lambda n, m: n < m * 2, lambda n, m: n > m),
+        (lambda n, m: n * m > 9, lambda n, m: n * m < 900),
+    ],
+)
+def test_torch_knows_what_it_knows_without_the_guard(
+    forgotten: Callable[[Any, Any], bool], kept: Callable[[Any, Any], bool]
+) -> None:
+    """A capture that records both guards and forgets one equals a capture that records the other one only.
+
+    It may know a wider range of a size: torch makes it narrower by another size too.
+    """
+
+    def facts(function: Callable[[Any, Any], object], is_forgetting: bool) -> list[Any]:
+        shapes = ({0: Dim.AUTO(min=2, max=64), 1: Dim.AUTO(min=3)},)
+        module = Function(lambda x: x * 2 if function(*x.shape) else x)
+        program = torch.export.export(module, (torch.zeros(8, 7),), dynamic_shapes=shapes, strict=False)
+        shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+        symbols = list(guard_private.symbols_of_sources(shape_env).values())
+        if is_forgetting:
+            ranges = dict(zip(symbols, ((2, 64), (3, None)), strict=True))
+            guard_private.forget_guards(shape_env, [shape_env.guards[0].expr], ranges)
+        names = dict(zip(symbols, sympy.symbols("n m", integer=True, positive=True), strict=True))
+        axioms = {str(each.xreplace(names)): str(value) for each, value in shape_env.axioms.items()}
+        spans = [(shape_env.var_to_range[each].lower, shape_env.var_to_range[each].upper) for each in symbols]
+        divisible = {str(each.xreplace(names)) for each in shape_env.divisible}
+        return [[str(guard.expr.xreplace(names)) for guard in shape_env.guards], axioms, divisible, spans]
+
+    with size_oblivious():
+        *one, wider = facts(lambda n, m: bool(forgotten(n, m)) + bool(kept(n, m)) >= 0, is_forgetting=True)
+        *other, spans = facts(kept, is_forgetting=False)
+    assert one == other
+    assert all(a[0] <= b[0] and b[1] <= a[1] for a, b in zip(wider, spans, strict=True))
 
 
 def test_the_module_of_a_program_checks_given_conditions() -> None:

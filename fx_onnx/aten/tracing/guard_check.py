@@ -12,7 +12,7 @@ from torch.fx import Node
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.messages.errors import TranslationError
 from fx_onnx.sizes.trial_sizes import is_identity
-from fx_onnx.torch_internals.guard_private import disproved_guards, forget_guard, ranges_before_hints
+from fx_onnx.torch_internals.guard_private import disproved_guards, forget_guards, ranges_before_hints
 from fx_onnx.torch_internals.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
@@ -59,12 +59,14 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
 @contextmanager
 def undone_guards(fake_mode: FakeTensorMode) -> Iterator[list[Any]]:
     """Yields the list of the guards that the context adds, of which torch forgets those that are no preconditions."""
+    shape_env = fake_mode.shape_env
     before, undone = len(_guards(fake_mode)), list[Any]()
+    ranges = {symbol: (span.lower, span.upper) for symbol, span in getattr(shape_env, "var_to_range", {}).items()}
     yield undone
     added = [guard.expr for guard in _guards(fake_mode)[before:]]
     undone += [guard for guard in added if not is_precondition(guard) and not is_nonempty(guard)]
-    for guard in undone:
-        forget_guard(fake_mode.shape_env, guard)
+    if undone:
+        forget_guards(shape_env, undone, ranges)
 
 
 def is_precondition(guard: Any) -> bool:

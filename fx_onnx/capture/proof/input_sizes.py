@@ -22,8 +22,8 @@ from fx_onnx.capture.dynamic_dims import (
     has_dim,
     integer_inputs,
 )
+from fx_onnx.capture.proof.size_candidates import Condition, Sizes
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_candidates import Condition, Sizes
 from fx_onnx.sizes.trial_sizes import SIZES
 from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.torch_private import pytree

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from fx_onnx.capture.input_sizes import InputSizes
+from fx_onnx.capture.proof.input_sizes import InputSizes
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
+from fx_onnx.capture.proof.size_runs import SizeRuns
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.size_runs import SizeRuns
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 
@@ -37,7 +37,7 @@ def test_outcomes(one: Callable[[Tensor], object], outcome: Outcome, of_numbers:
         program = torch.export.export(module, args, dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
         sizes = InputSizes(parse_request(module, args, dynamic_shapes=({0: "n"},)), program)
         sizes.enlarge([])
-        runs, point = SizeRuns(sizes, FakeRuns(module, program)), {sizes.inputs[0].dim(0): 1}
+        runs, point = SizeRuns(sizes, PairedRuns(module, program)), {sizes.inputs[0].dim(0): 1}
         assert runs.outcome(sizes.larger) is Outcome.EQUAL
         assert (runs.outcome(point), runs.of_numbers(point)) == (outcome, of_numbers)
     assert runs.seen(point).startswith(seen)
@@ -49,5 +49,5 @@ def test_inputs_of_many_elements_have_no_run_with_numbers() -> None:
     program = torch.export.export(module, args, dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
     sizes = InputSizes(parse_request(module, args, dynamic_shapes=({0: "n"},)), program)
     sizes.enlarge([])
-    runs = SizeRuns(sizes, FakeRuns(module, program))
+    runs = SizeRuns(sizes, PairedRuns(module, program))
     assert runs.of_numbers({sizes.inputs[0].dim(0): 2**12}) is Outcome.UNKNOWN

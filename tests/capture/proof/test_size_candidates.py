@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from fx_onnx.capture.patches.guard_places import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.size_candidates import BRANCH, Condition, recorded_conditions
+from fx_onnx.capture.proof.size_candidates import BRANCH, Condition, recorded_conditions
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 
@@ -46,7 +46,8 @@ def test_a_recorded_condition(function: Callable[..., object], text: str, cause:
 def test_a_question_about_a_layout_is_no_condition() -> None:
     weight = torch.ones(1, 8, 1)
     found = recorded(lambda x: torch.nn.functional.conv1d(x[: x.shape[0] // 4].T[None], weight))
-    assert {each.raises for each in found} == {True}
+    (nonempty,) = [str(each.expression) for each in found if not each.raises]
+    assert nonempty.endswith("> 0")  # a check that kernels for numbers may not have
 
 
 def test_a_definition_reduces_a_condition() -> None:

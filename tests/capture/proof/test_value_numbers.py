@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.capture.value_numbering import ValueNumbers
+from fx_onnx.capture.proof.value_numbers import ValueNumbers
 
 
 def numbers(function: Callable[[Tensor], Any], *others: Callable[[Tensor], Any]) -> list[Any]:

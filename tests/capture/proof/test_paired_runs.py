@@ -12,7 +12,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 import fx_onnx
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 
@@ -25,7 +25,7 @@ def outcome(function: object, rows: int, example: int = 4, on_meta: bool = False
     module = function if isinstance(function, nn.Module) else Function(function)
     with size_oblivious():
         program = torch.export.export(module, (t(example, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
-        return FakeRuns(module, program).compare(lambda: ((torch.empty(rows, 2),), {}), on_meta)
+        return PairedRuns(module, program).compare(lambda: ((torch.empty(rows, 2),), {}), on_meta)
 
 
 def both(one: Callable[[Tensor], object], more: Callable[[Tensor], object]) -> Callable[[Tensor], object]:
@@ -204,7 +204,7 @@ def test_numbers_tell_whether_other_operators_compute_the_same(
     module = Function(both(one, lambda x: x * 2))
     with size_oblivious():
         program = torch.export.export(module, (t(4, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
-        runs = FakeRuns(module, program)
+        runs = PairedRuns(module, program)
         assert runs.compare_numbers((t(1, 2),), {}) is expected
     assert runs.seen.startswith(seen) and bool(runs.seen) == bool(seen)
 
@@ -228,7 +228,7 @@ def test_numbers_of_written_buffers_count() -> None:
         module = Counting(step, reads=False)
         with size_oblivious():
             program = torch.export.export(module, (t(4, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
-            assert FakeRuns(module, program).compare_numbers((t(1, 2),), {}) is expected
+            assert PairedRuns(module, program).compare_numbers((t(1, 2),), {}) is expected
         assert module.total.tolist() == [0, 0]
 
 
@@ -298,7 +298,7 @@ def test_without_a_module_only_a_refusal_is_known() -> None:
         program = torch.export.export(
             Function(lambda x: x.view(2, -1, 2) + torch.ones(2)), (t(4, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}
         )
-    runs = FakeRuns(None, program)
+    runs = PairedRuns(None, program)
 
     def given(rows: int) -> Callable[[], Any]:
         return lambda: ((torch.empty(rows, 2),), {})
@@ -308,7 +308,7 @@ def test_without_a_module_only_a_refusal_is_known() -> None:
 
 def test_a_program_without_tensors_is_unknown() -> None:
     program = torch.export.export(Function(lambda x: x), (3,))
-    assert FakeRuns(Function(lambda x: x), program).compare(lambda: ((3,), {})) is UNKNOWN
+    assert PairedRuns(Function(lambda x: x), program).compare(lambda: ((3,), {})) is UNKNOWN
 
 
 def test_an_expanded_axis_of_which_one_place_is_read() -> None:

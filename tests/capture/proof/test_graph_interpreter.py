@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from fx_onnx.capture.graph_interpreter import GraphInterpreter
+from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
 from tests.capture.sample_modules import Function
 
 

@@ -14,10 +14,10 @@ from torch.export import Dim
 
 import fx_onnx
 from fx_onnx.capture.capture import Capture, capture
+from fx_onnx.capture.proof.paired_runs import PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
+from fx_onnx.capture.proof.size_words import described
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.size_words import described
-from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.messages.errors import OnnxExporterWarning
 from tests.capture.sample_modules import Function, t
 from tests.compare import assert_close
@@ -356,7 +356,7 @@ def test_a_defect_of_the_package_is_no_error_of_the_model(monkeypatch: pytest.Mo
     def defective(*_: object) -> object:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(FakeRuns, "compare", defective)
+    monkeypatch.setattr(PairedRuns, "compare", defective)
     with pytest.raises(ZeroDivisionError, match="a defect"):
         captured(above, t(5, 2))
 
@@ -430,7 +430,7 @@ def test_a_size_that_depends_on_data() -> None:
 
 def test_a_program_without_guards_has_no_conditions() -> None:
     program = torch.export.export(Function(torch.relu), (torch.rand(3, 4),))
-    facts = SizeProof(parse_request(program), program, FakeRuns(None, program))
+    facts = SizeProof(parse_request(program), program, PairedRuns(None, program))
     assert facts.conditions == list(described(facts.conditions, facts.sizes)) == []
     assert not facts.exclude_example()
     assert facts.fixes(0, 0)

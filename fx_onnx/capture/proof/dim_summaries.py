@@ -8,10 +8,10 @@ from typing import Any
 
 import sympy
 
-from fx_onnx.capture.dim_relations import DimRelation
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.size_words import READABLE, described
+from fx_onnx.capture.proof.dim_relations import DimRelation
+from fx_onnx.capture.proof.size_proof import SizeProof
+from fx_onnx.capture.proof.size_words import READABLE, described
 from fx_onnx.sizes.dim_table import DimSummary, DimTable, SizeCondition
 from fx_onnx.sizes.size_text import expression_text, sizes_in_words
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.capture.run_modes import IndexByTensor, OnMeta
+from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta
 
 X = torch.arange(24.0).reshape(2, 3, 4)
 PLACE = torch.tensor(1)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
+from tests.capture.proof.test_size_proof import BRANCH, above, below, captured, logarithm, parity, rotated
 from tests.capture.sample_modules import t
-from tests.capture.test_size_proof import BRANCH, above, below, captured, logarithm, parity, rotated
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fx_onnx.capture.input_sizes import InputSizes
-from fx_onnx.capture.size_candidates import RAISES, Condition, weaker_conditions
+from fx_onnx.capture.proof.input_sizes import InputSizes
+from fx_onnx.capture.proof.size_candidates import RAISES, Condition, weaker_conditions
 from fx_onnx.sizes.dim_table import SizeCondition
 from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.sizes.trial_sizes import SIZES

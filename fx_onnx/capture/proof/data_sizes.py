@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.capture.size_proof import SizeProof
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
+from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression, is_data_dependent
 from fx_onnx.torch_internals.guard_private import as_made
@@ -44,9 +44,9 @@ class DataSizes:
     findings: tuple[str, ...] = ()
 
 
-def data_sizes(facts: SizeProof, program: ExportedProgram, runs: FakeRuns) -> DataSizes:
+def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> DataSizes:
     """Returns what is known of the sizes that depend on data; runs the module and the program if there are any."""
-    if not any(_has_data_size(node) for graph in _graphs(program) for node in graph.nodes):
+    if not runs.has_data_sizes:
         return DataSizes()
     branches, findings = dict[int, None](), dict[str, None]()
     small = _small_sizes(program)
@@ -119,13 +119,6 @@ def _is_replaced(size: torch.SymInt) -> bool:
 
 def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
     return [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
-
-
-def _has_data_size(node: torch.fx.Node) -> bool:
-    """Returns whether a tensor has a size that depends on data, or that did before it was compared."""
-    value = node.meta.get("val")
-    sizes = value.shape if isinstance(value, torch.Tensor) else ()
-    return any(isinstance(each, torch.SymInt) and is_data_dependent(as_made(each)) for each in sizes)
 
 
 def _sentence(node: torch.fx.Node, size: int) -> str:

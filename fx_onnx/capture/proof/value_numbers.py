@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 
-from fx_onnx.capture.run_modes import Undecidable
+from fx_onnx.capture.proof.run_modes import Undecidable
+from fx_onnx.messages.source_lines import innermost_line
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
@@ -71,6 +73,9 @@ class ValueNumbers(TorchDispatchMode):
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = self._call = 0
         self._chosen: Callable[[int], int] | None = None
+        self._last: tuple[_Schema, list[Any]] | None = None  # the call that has not returned
+        self.known: int | None = None
+        self.line = ""
         self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
     def begin(self, chosen: Callable[[int], int] | None = None, call: int = 0) -> None:
@@ -78,7 +83,21 @@ class ValueNumbers(TorchDispatchMode):
 
         Runs of one call draw the same random numbers.
         """
-        self.versions, self._draws, self._chosen, self._call = {}, 0, chosen, call
+        self.versions, self._draws, self._chosen, self._call, self._last = {}, 0, chosen, call, None
+
+    @property
+    def refuses_empty(self) -> bool:
+        """Whether an operator has raised an exception for a tensor without elements, as those for numbers may not do.
+
+        Views, and the shapes of several tensors, are checked alike on each device.
+        """
+        schema, given = self._last or (None, [])
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        return schema is not None and not schema.may_view and len(tensors) == 1 and _is_empty(tensors[0])
+
+    def find_line(self) -> None:
+        """Makes ``line`` the line of the user's code that first computes what has no number yet."""
+        self.known = len(self._numbers)
 
     def number(self, *expression: Hashable) -> int:
         """Returns the number of an expression."""
@@ -91,18 +110,22 @@ class ValueNumbers(TorchDispatchMode):
 
     def _place(self, tensor: torch.Tensor) -> Hashable:
         """Returns which elements of a memory a tensor has, in their order; axes of size 1 do not count."""
-        axes = zip(map(self._size, tensor.shape), map(self._size, tensor.stride()), strict=True)
-        return storage_id(tensor), tensor.dtype, self._size(tensor.storage_offset()), *(x for x in axes if x[0] != 1)
+        shape, stride = self._sizes(tensor.shape), self._sizes(tensor.stride())
+        axes = [axis for axis in zip(shape, stride, strict=True) if axis[0] != 1]
+        return storage_id(tensor), tensor.dtype, self._size(tensor.storage_offset()), *axes
 
     def read(self, value: Any) -> Hashable:
         """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
         if isinstance(value, torch.Tensor):
-            return (*self._data(value), *map(self._size, value.shape))
+            return (*self._data(value), *self._sizes(value.shape))
         return (type(value), self._size(value) if isinstance(value, _SYMBOLIC) else str(value))
 
     def _size(self, size: Any) -> Hashable:
         """Returns a number, or the text of an expression over the numbers of symbols that depend on data."""
         return str(symbolic_expression(size).xreplace(self._symbols)) if isinstance(size, _SYMBOLIC) else size
+
+    def _sizes(self, sizes: Iterable[Any]) -> Iterable[Hashable]:
+        return sizes if self._on_meta else [self._size(size) for size in sizes]
 
     def _define_symbols(self, number: int, sizes: Iterable[Any]) -> None:
         """Numbers the symbols that an operator makes, such as the number of rows that ``nonzero`` finds."""
@@ -124,13 +147,12 @@ class ValueNumbers(TorchDispatchMode):
     def shape(self, value: Any) -> tuple[Any, ...]:
         """Returns the dtype and the shape of a tensor, or the type of another value."""
         if isinstance(value, torch.Tensor):
-            return (value.dtype, *map(self._size, value.shape))
+            return (value.dtype, *self._sizes(value.shape))
         return (type(value),)
 
     def result(self, value: Any) -> Hashable:
         """Returns what identifies a result: a tensor without elements has only a type and a shape."""
-        is_empty = isinstance(value, torch.Tensor) and 0 in [size for size in value.shape if isinstance(size, int)]
-        return self.shape(value) if is_empty else self.read(value)
+        return self.shape(value) if _is_empty(value) else self.read(value)
 
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
         return self._own_number(tensor), self.versions.get(storage_id(tensor))
@@ -156,8 +178,11 @@ class ValueNumbers(TorchDispatchMode):
                 raise Undecidable(str(func))
             args, kwargs = self._moved(schema, args, kwargs)
         given = _arguments(schema, args, kwargs)
-        read = self._read_all(schema, given)
-        result = self._called(func, schema, args, kwargs, given)
+        leaves = list(_leaves(given))
+        read = self._read_all(schema, leaves)
+        self._last = schema, leaves
+        result = self._called(func, schema, args, kwargs, leaves)
+        self._last = None
         if schema.draws:
             self._draws += 1
             read = (*read, ("draw", self._call, self._draws))
@@ -166,17 +191,22 @@ class ValueNumbers(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor):
                 memory = storage_id(tensor)
                 self.versions[memory] = self.number("write", key, self.versions.get(memory))
-        if not schema.is_mutable:
-            first = given[0] if given and isinstance(given[0], torch.Tensor) else None
-            for place, each in enumerate(_leaves([result])):
-                self._define_symbols(self.number(key, place), each.shape if isinstance(each, torch.Tensor) else [each])
-            if schema.name == "scalar_tensor":
-                self._scalars[self.number(key, 0)] = given[0]
-            result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
-            for place, each in enumerate(_leaves([result])):
-                number = self.number(key, place)
-                if isinstance(each, torch.Tensor) and each is not first:
-                    self._define_result(schema, each, first, number)
+        if self.known is not None and key >= self.known:
+            self.known, self.line = None, innermost_line(traceback.extract_stack())
+        return result if schema.is_mutable else self._numbered(schema, given, result, key)
+
+    def _numbered(self, schema: _Schema, given: list[Any], result: Any, key: int) -> Any:
+        """Numbers the results of a call, and returns them; those of sizes that depend on data have the chosen ones."""
+        first = given[0] if given and isinstance(given[0], torch.Tensor) else None
+        for place, value in enumerate(_leaves([result])):
+            self._define_symbols(self.number(key, place), value.shape if isinstance(value, torch.Tensor) else [value])
+        if schema.name == "scalar_tensor":
+            self._scalars[self.number(key, 0)] = given[0]
+        result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
+        for place, value in enumerate(_leaves([result])):
+            number = self.number(key, place)
+            if isinstance(value, torch.Tensor) and value is not first:
+                self._define_result(schema, value, first, number)
         return result
 
     def _fill(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
@@ -188,9 +218,9 @@ class ValueNumbers(TorchDispatchMode):
             return ()
         return "fill", self.read(given[0]), str(int(number) if number == number // 1 else number)
 
-    def _read_all(self, schema: _Schema, given: list[Any]) -> tuple[Any, ...]:
+    def _read_all(self, schema: _Schema, leaves: list[Any]) -> tuple[Any, ...]:
         """Returns what identifies the arguments of a call, in the same order for the same result."""
-        read: tuple[Any, ...] = tuple(map(self.read, _leaves(given)))
+        read: tuple[Any, ...] = tuple(map(self.read, leaves))
         if schema.name in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
             return (*sorted(read[:2], key=repr), *read[2:])
         if schema.name in _BROADCASTS:  # Python drops the first axes of size 1 of a value that it assigns
@@ -198,13 +228,13 @@ class ValueNumbers(TorchDispatchMode):
             return (*before, (number, memory, *itertools.dropwhile(lambda size: size == 1, shape)), last)
         return read
 
-    def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], given: list[Any]) -> Any:
+    def _called(self, func: OpOverload, schema: _Schema, args: Any, kwargs: dict[str, Any], leaves: list[Any]) -> Any:
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
         if self._on_meta and schema.writes_own_shape:
-            return given[0]  # the meta kernel of some, such as hardswish_, computes all steps
+            return leaves[0]  # the meta kernel of some, such as hardswish_, computes all steps
         if not self._on_meta or schema.is_mutable or schema.may_view:
             return func(*args, **kwargs)
-        key = func, *map(_layout, _leaves(given))
+        key = func, *map(_layout, leaves)
         if key not in self._results:
             self._results[key] = func(*args, **kwargs)
         return pytree.tree_map_only(torch.Tensor, _anew, self._results[key])
@@ -249,6 +279,11 @@ class ValueNumbers(TorchDispatchMode):
             self.define(result, self._own_number(given))
         else:
             self.define(result, self.number("copy", *self._data(given)))
+
+
+def _is_empty(value: Any) -> bool:
+    """Returns whether a value is a tensor without elements; a size that depends on data is not 0."""
+    return isinstance(value, torch.Tensor) and any(isinstance(size, int) and not size for size in value.shape)
 
 
 def _anew(tensor: torch.Tensor) -> torch.Tensor:

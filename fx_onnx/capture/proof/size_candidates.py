@@ -20,7 +20,7 @@ from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
-from fx_onnx.capture.index_bounds import index_bounds
+from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
@@ -164,14 +164,20 @@ def recorded_conditions(
             cause = _frozen_argument(origin.call, recorded) or cause
         function = origin.call[0] if origin.call is not None else None
         is_count = origin.converts and not has_lists
-        facts = origin.raises, cause, place, origin.converts, function is None, function, is_count
+        facts = cause, place, origin.converts, function is None, function, is_count
         over_inputs = shape_env.replace(recorded)
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
-            found.setdefault(part, Condition(part, *facts, guard=recorded))
+            raises = origin.raises and not _is_nonempty(part)
+            found.setdefault(part, Condition(part, raises, *facts, guard=recorded))
     for each, _ in bounds:
         found.setdefault(each.expression, each)
     return list(found.values())
+
+
+def _is_nonempty(condition: Any) -> bool:
+    """Returns whether a number must not be 0: torch's checks for elements are stricter than its kernels for numbers."""
+    return isinstance(condition, (sympy.Ne, sympy.Gt)) and bool(condition.args[1] == 0)
 
 
 def inner_conditions(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> list[Condition]:

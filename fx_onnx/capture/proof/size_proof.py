@@ -21,9 +21,9 @@ import sympy
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import dims_and_sizes
-from fx_onnx.capture.input_sizes import MANY, InputSizes
-from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_candidates import (
+from fx_onnx.capture.proof.input_sizes import MANY, InputSizes
+from fx_onnx.capture.proof.paired_runs import PROGRAM_FAILS, Outcome, PairedRuns
+from fx_onnx.capture.proof.size_candidates import (
     BRANCH,
     RAISES,
     Condition,
@@ -34,14 +34,15 @@ from fx_onnx.capture.size_candidates import (
     recorded_conditions,
     weaker_conditions,
 )
-from fx_onnx.capture.size_runs import SizeRuns
-from fx_onnx.capture.value_numbers import PROGRAM_FAILS, FakeRuns, Outcome
+from fx_onnx.capture.proof.size_runs import SizeRuns
+from fx_onnx.capture.request import Request
 from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
     check_conditions,
+    disproved_guards,
     empty_sizes,
-    forget_guard,
+    forget_guards,
     guard_origin,
 )
 
@@ -64,7 +65,7 @@ class SizeProof:
         sizes: the dynamic sizes of the inputs.
     """
 
-    def __init__(self, request: Request, program: ExportedProgram, runs: FakeRuns) -> None:
+    def __init__(self, request: Request, program: ExportedProgram, runs: PairedRuns) -> None:
         """Takes what was captured, the program, and what runs both."""
         self._request, self._program = request, program
         self.sizes = InputSizes(request, program)
@@ -99,10 +100,13 @@ class SizeProof:
         for small in (self._small_sizes, self._joint_ones, self._inner_sizes):
             proven += list(small(proven))
         proven.sort(key=lambda each: each.kind)
-        if self.sizes.shape_env is not None and not isinstance(self._request.model, ExportedProgram):
+        if (shape_env := self.sizes.shape_env) is not None:
             ranges = {symbol: self.sizes.declared(symbol) for symbol in self.sizes.names}
-            check_conditions(self._program, self.sizes.shape_env, [each.expression for each in proven], ranges)
-            assume_sizes_from_2(self.sizes.shape_env)
+            if disproved := disproved_guards(shape_env):
+                forget_guards(shape_env, disproved, ranges)
+            if not isinstance(self._request.model, ExportedProgram):
+                check_conditions(self._program, shape_env, [each.expression for each in proven], ranges)
+                assume_sizes_from_2(shape_env)
         return proven
 
     @cached_property
@@ -124,6 +128,18 @@ class SizeProof:
             if all(self.raises_for({place: other}) for other in tried | {size + 1} if other != size)
         }
 
+    @cached_property
+    def other_line(self) -> str | None:
+        """The line that computes something else than the program at the example's own sizes; None if there is none.
+
+        A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers.
+        """
+        larger = self.sizes.larger
+        if not self.sizes.names or not all(each.holds(larger) for each in self.conditions):
+            return None
+        ((_, outcome),) = self._runs.decided([larger])
+        return self._runs.other_line() if outcome is Outcome.DIFFERENT else None
+
     def exclude_example(self) -> bool:
         """Returns whether the program is wrong for the sizes of the user's example."""
         pairs = dims_and_sizes(self._request, self.sizes.inputs)
@@ -138,7 +154,7 @@ class SizeProof:
 
     def raises_for(self, sizes: Mapping[tuple[int, int], int]) -> bool:
         """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
-        return self._outcome({**self.sizes.larger, **sizes}) is Outcome.RAISES
+        return self._runs.all_raise([{**self.sizes.larger, **sizes}])
 
     def other_sizes(self) -> Sizes:
         """Returns sizes at which the program is right and that differ from the example's, if there are some."""
@@ -170,32 +186,20 @@ class SizeProof:
         if condition.raises:
             yield from self._bounds(condition, points, kept)
             return
-        tried: Tried = [(point, self._outcome(point)) for point in self._tries(points, kept)]
+        tried: Tried = self._runs.decided(self._tries(points, kept))
         if condition.converts and all(outcome is Outcome.EQUAL for _, outcome in tried):  # it may be used as `n % 3`
-            tried = [(point, self._outcome(point)) for point in self._tries(points, kept, _NEAREST)]
-        tried = self._with_numbers(tried)
+            tried = self._runs.decided(self._tries(points, kept, _NEAREST))
         outcomes = {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | _OPEN) or not outcomes:
             yield self._witnessed(condition, tried, _WRONG)
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
             yield from self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
-            is_bound = all(self._raises_with_ones(condition, point, kept) for point, _ in tried)
+            is_bound = self._runs.all_raise(self._with_ones(condition, tried, kept))
             kind: Any = "bound" if is_bound else "finding"
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
-            forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
-
-    def _with_numbers(self, tried: Tried) -> Tried:
-        """Decides with numbers, at up to two sizes, where other operators leave open whether the results are equal."""
-        open_points = [point for point, outcome in tried if outcome in _OPEN]
-        if not open_points or any(outcome in _WRONG for _, outcome in tried):
-            return tried
-        known = [(point, self._runs.of_numbers(point)) for point in open_points[:2]]
-        outcomes = {outcome for _, outcome in known}
-        if len(outcomes) == 1 and Outcome.UNKNOWN not in outcomes:  # the other sizes are like these
-            known = [(point, known[0][1]) for point in open_points]
-        return [*known, *((p, outcome) for p, outcome in tried if not any(p is other for other, _ in known))]
+            disproved_guards(self.sizes.shape_env).append(condition.guard)
 
     def _witnessed(self, condition: Condition, tried: Tried, outcomes: Set[Outcome]) -> Condition:
         """Returns a condition with the first size that had one of the outcomes; without one it is not certain."""
@@ -204,11 +208,13 @@ class SizeProof:
             return replace(condition, is_certain=False)
         return replace(condition, witness=tuple(point.items()), seen=self._runs.seen(point))
 
-    def _raises_with_ones(self, condition: Condition, point: Sizes, kept: Sequence[Condition]) -> bool:
-        """Returns whether the module raises where the dims of a condition have these sizes, and all others are 1."""
+    def _with_ones(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields the tried sizes of the dims of a condition with 1 for all other dims that may have this size."""
         ones = {symbol: 1 for symbol in self.sizes.larger if self.sizes.may_be(symbol, 1, kept)}
-        sizes = {**self.sizes.larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
-        return not all(each.holds(sizes) for each in kept) or self._outcome(sizes) is Outcome.RAISES
+        for point, _ in tried:
+            sizes = {**self.sizes.larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
+            if all(each.holds(sizes) for each in kept):
+                yield sizes
 
     def _weakened(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields the bound of which a guard is a part: sizes compare so wherever the guard holds, and not else.
@@ -224,10 +230,10 @@ class SizeProof:
                 all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
                 and not any(map(condition.holds, outside))
                 and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
-                and all(self._outcome(point) is Outcome.RAISES for point in self._tries(outside, kept, _NEAREST))
+                and self._runs.all_raise(self._tries(outside, kept, _NEAREST))
             ):
                 if condition.converts:
-                    forget_guard(self.sizes.shape_env, condition.guard, is_disproved=True)
+                    disproved_guards(self.sizes.shape_env).append(condition.guard)
                 yield from self._bounds(self._witnessed(weak, tried, {Outcome.RAISES}), outside, kept)
                 return
         yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)
@@ -241,8 +247,8 @@ class SizeProof:
         if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
             yield replace(condition, is_certain=False)
             return
-        for point in self._tries(list(self._broadcasts(condition, points, kept)), kept):
-            outcome, exception = self._outcome(point), sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
+        for point, outcome in self._runs.decided(self._tries(list(self._broadcasts(condition, points, kept)), kept)):
+            exception = sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
             if outcome is not Outcome.RAISES and len(condition.symbols) > 1:
                 yield replace(condition, is_certain=False)  # the sizes of the program may follow from the condition
                 return
@@ -296,44 +302,38 @@ class SizeProof:
         """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
 
         torch takes a size for 2 or more without a guard, and most operators are right for 1 too. So all open dims are
-        tried together with size 1, and each dim alone only if the program is another one there. Each dim is tried with
-        size 0, where many models raise an exception early. What the operators leave open is decided with numbers.
+        tried together with size 1, and a dim alone if the program is another one there, or if a question of the code
+        has another answer for it alone. Each dim is tried with size 0, where many models raise an exception early.
         """
-        zeros, ones = (self._opened(size, kept) for size in (0, 1))
-        if len(ones) > 1 and self._outcome({**self.sizes.larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
-            ones = {}
-        findings: list[Condition] = []
+        larger, zeros, ones = self.sizes.larger, self._opened(0, kept), self._opened(1, kept)
+        together = {**larger, **dict.fromkeys(ones, 1)}
+        if len(ones) > 1 and self._outcome(together) is Outcome.EQUAL:
+            asked = {each: self._changed_questions(larger, {**larger, each: 1}) for each in ones}
+            ones = {each: ones[each] for each in ones if any(question.holds(together) for question in asked[each])}
         for size, candidates in ((1, ones), (0, zeros)):
             for symbol, condition in candidates.items():
-                point = {**self.sizes.larger, symbol: size}
-                outcome = self._outcome(point)
-                if outcome is Outcome.EQUAL:
-                    continue
-                condition = replace(condition, place=condition.place or self._question_line(symbol, size))
-                excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
-                excluding = self._witnessed(excluding, [(point, outcome)], _WRONG)
-                if outcome is Outcome.DEPENDS:
-                    yield replace(excluding, is_certain=True)
-                elif outcome is Outcome.RAISES and size == 1:
+                point = {**larger, symbol: size}
+                if self._outcome(point) is Outcome.UNKNOWN and not condition.symbols:
+                    continue  # the code does not ask
+                tried = self._runs.decided([point])
+                ((_, outcome),) = tried
+                place = condition.place or next((each.place for each in self._changed_questions(larger, point)), "")
+                condition = replace(condition, place=place)
+                if outcome is Outcome.RAISES and size == 1:
                     yield self._least(symbol, condition)
                 elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
-                    findings.append(excluding)
-        sizes = {each.symbols[0]: int(each.expression.args[1]) for each in reversed(findings)}
-        outcome = self._runs.of_numbers({**self.sizes.larger, **sizes}) if findings else Outcome.EQUAL
-        is_certain = outcome is Outcome.DIFFERENT and len(findings) == 1  # other value numbers may be equal values
-        if outcome not in (Outcome.EQUAL, Outcome.RAISES):
-            yield from (replace(each, is_certain=is_certain) for each in findings)
+                    excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
+                    yield self._witnessed(excluding, tried, _WRONG)
 
     def _joint_ones(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
         sizes = {**self.sizes.larger, **(ones := dict.fromkeys(self._opened(1, kept), 1))}
         if len(ones) < 2 or not all(each.holds(sizes) for each in kept):
             return
-        if self._outcome(sizes) in (Outcome.DIFFERENT, Outcome.RENUMBERED):
-            outcome = self._runs.of_numbers(sizes)
-            if outcome not in (Outcome.EQUAL, Outcome.RAISES):
-                asked = [q for q in changed_questions(self.sizes.shape_env, self.sizes.larger, sizes) if q.is_own]
-                yield from asked or ([one_is_larger(ones)] if outcome is Outcome.DIFFERENT else [])
+        ((_, outcome),) = self._runs.decided([sizes])
+        if outcome in (Outcome.DIFFERENT, Outcome.RENUMBERED):
+            asked = [each for each in self._changed_questions(self.sizes.larger, sizes) if each.is_own]
+            yield from asked or ([one_is_larger(ones)] if outcome is Outcome.DIFFERENT else [])
 
     def _inner_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields conditions on sizes inside of the program that are 0 or 1, and on negative arguments.
@@ -357,11 +357,8 @@ class SizeProof:
             if not most:
                 return
             point = points[excluded.index(most)]
-            outcome = self._outcome(point)
-            if outcome in _OPEN or (outcome is Outcome.EQUAL and not all(_is_of(each, 1) for each in most)):
-                of_numbers = self._runs.of_numbers(point)
-                # where only numbers tell, as with selected boxes, other numbers are no proof of such a condition
-                outcome = of_numbers if outcome is not Outcome.UNKNOWN or of_numbers is Outcome.RAISES else outcome
+            of_kernels = not all(_is_of(each, 1) for each in most)
+            ((_, outcome),) = self._runs.decided([point], of_kernels)
             left = [each for each in left if each not in most]
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
@@ -378,10 +375,9 @@ class SizeProof:
         """
         larger = self.sizes.larger
         largest = min(larger[symbol], _LARGEST_LEAST)
-        outcomes = ((n, self._outcome({**larger, symbol: n})) for n in range(2, largest))
-        least = next((n for n, outcome in outcomes if outcome is not Outcome.RAISES), largest)
+        least = next((n for n in range(2, largest) if not self._runs.all_raise([{**larger, symbol: n}])), largest)
         small = {each: min(2, size) for each, size in larger.items()} | {symbol: 1}
-        kind: Any = "bound" if self._outcome(small) is Outcome.RAISES else condition.kind
+        kind: Any = "bound" if self._runs.all_raise([small]) else condition.kind
         found = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
         return self._witnessed(found, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 
@@ -397,11 +393,9 @@ class SizeProof:
                         found[symbol] = guard
         return found
 
-    def _question_line(self, symbol: sympy.Symbol, size: int) -> str:
-        """Returns the line of a question whose answer is another one for a size, the model's own questions first."""
-        larger = self.sizes.larger
-        asked = changed_questions(self.sizes.shape_env, larger, {**larger, symbol: size})
-        return next((each.place for each in asked), "")
+    def _changed_questions(self, sizes: Sizes, others: Sizes) -> list[Condition]:
+        """Returns what the code asks whose answer is another one for other sizes, the model's own questions first."""
+        return list(changed_questions(self.sizes.shape_env, sizes, others))
 
 
 def _simplest(condition: Condition, points: Sequence[Sizes]) -> Condition:

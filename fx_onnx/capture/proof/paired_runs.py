@@ -1,6 +1,6 @@
 """Compares what a module and a captured program compute for given sizes, on tensors without values.
 
-Each operator gives its results numbers (``value_numbering.py``). Equal numbers of all results prove that the program
+Each operator gives its results numbers (``value_numbers.py``). Equal numbers of all results prove that the program
 computes what the module computes.
 
 The tensors are on the meta device, where an operator takes a fraction of the time of one on fake tensors. Fake tensors
@@ -9,24 +9,27 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
+from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
+from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
+from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
-from fx_onnx.capture.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
-from fx_onnx.capture.value_numbering import ValueNumbers
 from fx_onnx.onnx_model.tolerances import are_close
+from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
+from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
@@ -35,22 +38,29 @@ from fx_onnx.torch_internals.torch_private import (
     storage_id,
 )
 
-__all__ = ["PROGRAM_FAILS", "FakeRuns", "Outcome", "compare_results"]
+__all__ = ["PROGRAM_FAILS", "Outcome", "PairedRuns", "compare_results"]
 
+_logger = logging.getLogger("fx_onnx.stages")
 _LARGE = 2**30
 """The bytes of weights from which on a module does not run in eager mode."""
 PROGRAM_FAILS = "the program fails, and the module does not"
 
 
-class FakeRuns:
+class PairedRuns:
     """Runs a module and the program that was captured from it on fake tensors.
 
     The runs must have the context of the capture, so that the module takes the branches that it took there.
     """
 
-    def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
-        """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
+    def __init__(
+        self, model: torch.nn.Module | None, program: ExportedProgram, state: PythonState | None = None
+    ) -> None:
+        """Takes the program, its module, and the Python state of the module, which each comparison restores.
+
+        Without a module, the program tells only which sizes it refuses. Without a state it is read now.
+        """
         self._model, self._program = model, program
+        self.state = PythonState(model) if state is None and model is not None else state
         self._chosen: Callable[[int], int] | None = None
         self.seen = ""
         """What happened in the last comparison, in a few words."""
@@ -111,7 +121,9 @@ class FakeRuns:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
             self.seen = _raised(error)
-            return Outcome.UNKNOWN if on_meta and isinstance(error, NotImplementedError) else Outcome.RAISES
+            has_no_kernel = on_meta and isinstance(error, NotImplementedError)
+            is_unknown = has_no_kernel or (self._chosen is None and self._numbers[on_meta].refuses_empty)
+            return Outcome.UNKNOWN if is_unknown else Outcome.RAISES
         if self._model is None:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         return self._compared_with(want, given, on_meta)
@@ -127,6 +139,17 @@ class FakeRuns:
             return Outcome.DIFFERENT
         self.seen = _difference(got[0], want[0], "has another shape or dtype")
         return compare_results(got, want)
+
+    def other_line(self, given: Callable[[], tuple[Any, Any]]) -> str:
+        """Returns the line of the module's first operator that the program does not have; empty if none is known."""
+        numbers = self._numbers[False] = ValueNumbers(False)
+        try:
+            self._run(self._run_program, given, False)
+            numbers.find_line()
+            self._run(self._run_module, given, False)
+        except Exception:  # the forward is the user's code; the operators before the exception tell
+            _logger.debug("no line", exc_info=True)
+        return numbers.line
 
     def call(self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int) -> Any:
         """Calls the module, which keeps the Python state that it leaves; returns what identifies its results.
@@ -195,6 +218,8 @@ class FakeRuns:
             return Outcome.RAISES
         try:
             got = self._results_of_numbers(self._run_program, args, kwargs)
+        except Undecidable:
+            return Outcome.UNKNOWN
         except Exception:  # an operator of the program refuses the sizes
             self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
@@ -216,31 +241,40 @@ class FakeRuns:
             copies = _separate(weights, torch.clone)
             versions = {name: each._version for name, each in copies.items()}
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
-            found = pytree.tree_leaves(run(given[0], given[1], copies))
+            leaves = pytree.tree_leaves(run(given[0], given[1], copies))
         written = (each for name, each in copies.items() if each._version != versions[name])
-        return [*(each for each in found if isinstance(each, torch.Tensor)), *written]
+        results = [*(each for each in leaves if isinstance(each, torch.Tensor)), *written]
+        if any(isinstance(each, FakeTensor) or each.is_meta for each in results):  # the trace has left a tensor
+            raise Undecidable
+        return results
 
-    @property
+    @cached_property
     def _has_control_flow(self) -> bool:
         """Whether the program has operators with bodies, which torch compiles outside of a capture."""
-        graphs = [each.graph for each in self._program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
         return any(
             isinstance(node.target, HigherOrderOperator) and not str(node.target).startswith("wrap_")
-            for graph in graphs
+            for graph in self._graphs
             for node in graph.nodes
         )
 
     @cached_property
-    def _state(self) -> PythonState:
-        """The Python state of the module before the first run."""
-        return PythonState(cast("torch.nn.Module", self._model))
+    def has_data_sizes(self) -> bool:
+        """Whether tensors of the program have sizes that depend on data, or did before these were compared."""
+        values = [node.meta.get("val") for graph in self._graphs for node in graph.nodes]
+        sizes = [size for each in values if isinstance(each, torch.Tensor) for size in each.shape]
+        return any(isinstance(size, torch.SymInt) and is_data_dependent(as_made(size)) for size in sizes)
+
+    @property
+    def _graphs(self) -> list[torch.fx.Graph]:
+        modules = self._program.graph_module.modules()
+        return [each.graph for each in modules if isinstance(each, torch.fx.GraphModule)]
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
-        before = self._state
         try:
             return self._call_module(args, kwargs, weights)
         finally:
-            before.restore()
+            if self.state is not None:
+                self.state.restore()
 
     def _call_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model
@@ -260,7 +294,7 @@ class FakeRuns:
 
 
 def compare_results(got: Any, want: Any) -> Outcome:
-    """Compares what ``FakeRuns.call`` returned for two calls; an exception is no result."""
+    """Compares what ``PairedRuns.call`` returned for two calls; an exception is no result."""
     if isinstance(got, tuple) and isinstance(want, tuple):
         return Outcome.EQUAL if got == want else Outcome.RENUMBERED if got[0] == want[0] else Outcome.DIFFERENT
     if isinstance(got, type) or isinstance(want, type):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from fx_onnx.capture.input_sizes import InputSizes
-from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.capture.proof.input_sizes import InputSizes
+from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 
 __all__ = ["SizeRuns"]
+
+_DECIDED_WITH_NUMBERS = {Outcome.DIFFERENT: 1, Outcome.RENUMBERED: 2, Outcome.UNKNOWN: 2}
+"""What a run with numbers decides, or confirms, and at how many sizes; the others are like these."""
 
 _MOST_NUMBERS = 8  # how many runs with numbers one capture may cost
 _FEW = 2**12  # how many elements the inputs of a run with numbers may have, if the example has less
@@ -22,7 +25,7 @@ class SizeRuns:
         equal: the sizes at which both computed the same.
     """
 
-    def __init__(self, sizes: InputSizes, runs: FakeRuns) -> None:
+    def __init__(self, sizes: InputSizes, runs: PairedRuns) -> None:
         """Takes the sizes of the inputs, and what runs both for arguments."""
         self._sizes, self._runs = sizes, runs
         self._outcomes: dict[Hashable, Outcome] = {}
@@ -42,11 +45,48 @@ class SizeRuns:
             if self._outcomes.get((on_meta, *larger.items()), Outcome.EQUAL) is not Outcome.EQUAL:
                 continue
             outcome = self._compared(sizes, on_meta)
-            if outcome is Outcome.RAISES and on_meta in self._agreeing:
+            if outcome in (Outcome.RAISES, Outcome.UNKNOWN) and on_meta in self._agreeing:
                 return outcome
             if outcome is Outcome.EQUAL or self._compared(larger, on_meta) is Outcome.EQUAL:
                 return outcome
         return Outcome.UNKNOWN
+
+    def decided(
+        self, points: Iterable[Mapping[Any, int]], of_kernels: bool = False
+    ) -> list[tuple[Mapping[Any, int], Outcome]]:
+        """Returns how the module and the program compare at sizes; numbers decide what tensors without values do not.
+
+        These do not tell whether other operators compute equal results. For sizes of 0 and 1, some of their kernels
+        raise exceptions, or return shapes, that those for numbers do not.
+
+        Args:
+            points: The sizes.
+            of_kernels: Whether numbers decide too where both are equal: a kernel may refuse its arguments.
+        """
+        tried = [(point, self.outcome(point)) for point in points]
+        decided = list(tried)
+        for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
+            places = [place for place, each in enumerate(tried) if each[1] is outcome]
+            if outcome is Outcome.DIFFERENT:
+                places = [place for place in places if min(tried[place][0].values()) < 2]
+            known = [self.of_numbers(tried[place][0]) for place in places[:most]]
+            for place, of_numbers in zip(places, known * len(places) if len({*known}) == 1 else known, strict=False):
+                decided[place] = tried[place][0], self._with_numbers(outcome, of_numbers)
+            if any(each is Outcome.DIFFERENT for _, each in decided):
+                break  # one difference is enough
+        return decided
+
+    def _with_numbers(self, outcome: Outcome, of_numbers: Outcome) -> Outcome:
+        """Returns what both outcomes tell; a later stage makes other shapes right for sizes that depend on data."""
+        if self._runs.has_data_sizes and {outcome, of_numbers} == {Outcome.DIFFERENT, Outcome.UNKNOWN}:
+            return Outcome.UNKNOWN
+        return outcome if of_numbers is Outcome.UNKNOWN else of_numbers
+
+    def all_raise(self, points: Iterable[Mapping[Any, int]]) -> bool:
+        """Returns whether the module raises an exception at each of the sizes."""
+        tried = list(points)
+        may_raise = all(self.outcome(point) in (Outcome.RAISES, Outcome.UNKNOWN) for point in tried)
+        return may_raise and all(outcome is Outcome.RAISES for _, outcome in self.decided(tried))
 
     def _compared(self, sizes: Mapping[Any, int], on_meta: bool) -> Outcome:
         key = (on_meta, *sizes.items())
@@ -70,6 +110,10 @@ class SizeRuns:
                 self._seen[key] = self._runs.seen
             self._of_numbers[key] = outcome
         return self._of_numbers[key]
+
+    def other_line(self) -> str:
+        """Returns the line of the module that computes what the program does not, at the example's sizes."""
+        return self._runs.other_line(lambda: self._sizes.arguments(self._sizes.larger, resized_empty))
 
     def seen(self, sizes: Mapping[Any, int]) -> str:
         """Returns what happened at sizes at which both ran."""
