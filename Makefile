@@ -5,7 +5,8 @@
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
-# make nightly: damaged files, random networks, equal bytes, equal captures, and the tests of the core without each room, for hours.
+# make nightly: damaged files, random networks, equal bytes, equal captures, the tests of the core without each room, and
+# whether the packages of users resolve together with fx_onnx; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -78,6 +79,7 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m benchmarks.equal_bytes
 	$(BIN)/python -m benchmarks.equal_tracing --all --results build/equal_tracing.jsonl
 	$(BIN)/python -m tools.core_without_rooms
+	$(BIN)/python -m tools.client_requirements
 
 N ?= 1000
 fuzz: $(INSTALLED)
