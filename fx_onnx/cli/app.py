@@ -206,32 +206,32 @@ def export(
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
     optimize = False if "all" in (without or ()) else set(without or ())
-    place, layout = _destination(output, genai, layout, target)
+    path, layout = _destination(output, genai, layout, target)
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
 
-    with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
+    with collect_findings(as_warning=False) as findings, _new_report(path.parent, quiet) as facts:
         given, model = parse_inputs(inputs or ()), load(source, task=task, with_past=with_past)
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
         program = import_module("fx_onnx.export").export(
             model.model,
-            f=place,
+            f=path,
             opset_version=opset,
             target=target,
             verify=verify,
             report=report,
-            artifacts_dir=place.parent,
+            artifacts_dir=path.parent,
             external_data=external_data,
             optimize=optimize,
             metadata=metadata.value,
             **_arguments(model, given, dynamic or []),
         )
-    facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-    lines = [f"{place}: {program!r}", *([str(program.export_facts.verification)] * verify)]
+    facts |= {"file": str(path), **model_facts(program.summary()), "seconds": program.timings}
+    lines = [f"{path}: {program!r}", *([str(program.export_facts.verification)] * verify)]
     _print_export({**facts, "warnings": list(map(str, findings))}, lines, as_json, quiet)
 
 
@@ -245,7 +245,7 @@ def _export_folder(given: dict[str, Any]) -> None:
         ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
             --precision or --adapter is without it.
     """
-    source, output, quiet = given["source"], given["place"], given["quiet"]
+    source, output, quiet = given["source"], given["path"], given["quiet"]
     wrong = [name.replace("inputs", "input") for name in _NOT_OF_A_FOLDER if given[name]]
     problem = None
     if given["layout"] is None:
@@ -256,7 +256,7 @@ def _export_folder(given: dict[str, Any]) -> None:
         )
     elif not source.startswith("hf:"):
         problem = "--layout and --genai are for Hugging Face models; write the source as hf:FOLDER."
-    pairs = [each.partition("=") for each in given["adapter"] or []]
+    pairs = [text.partition("=") for text in given["adapter"] or []]
     if problem is None and not all(name and folder for name, _, folder in pairs):
         problem = "--adapter needs NAME=FOLDER."
     if problem is not None:
@@ -327,14 +327,14 @@ def _destination(
     """
     if target is not None:
         find_target(target)
-    place = output or genai
-    if place is None or (genai is not None and (output is not None or layout not in (None, "genai"))):
+    path = output or genai
+    if path is None or (genai is not None and (output is not None or layout not in (None, "genai"))):
         raise ArgumentError(
             "Give either --output, for an ONNX file or the folder of a --layout, or --genai, which is short for "
             "--layout genai --output.",
             id=MessageId.COMMAND_OPTION,
         )
-    return place, layout if genai is None else "genai"
+    return path, layout if genai is None else "genai"
 
 
 def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:
@@ -391,7 +391,11 @@ def _parameter_names(model: Any) -> list[str]:
         script: Any = model.forward
         return [argument.name for argument in script.schema.arguments[1:]]
     parameters = inspect.signature(model.forward).parameters.values()
-    return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
 
 
 # ---------------------------------------------------------------- ONNX files
@@ -458,19 +462,19 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
     The exit code is 3 if inputs, outputs or results differ.
     """
     onnx_files = _reader_of(first, second)
-    found = onnx_files.compare_files(first, second)
+    comparison = onnx_files.compare_files(first, second)
     if as_json:
-        print_json(onnx_files.as_json(found))
+        print_json(onnx_files.as_json(comparison))
     elif not quiet:
-        for name, (before, after) in found.operators.items():
+        for name, (before, after) in comparison.operators.items():
             typer.echo(f"{name}: {before:,} and {after:,} nodes")
-        for line in (*found.interface, *found.weights, *([found.skipped] if found.skipped else ())):
+        for line in (*comparison.interface, *comparison.weights, *([comparison.skipped] if comparison.skipped else ())):
             typer.echo(line)
-        for number in found.numbers:
+        for number in comparison.numbers:
             typer.echo(f"{number.name}: {number.problem or f'the results agree, at most {number.max_abs:.3g} apart'}")
-        if not (found.operators or found.interface or found.weights):
+        if not (comparison.operators or comparison.interface or comparison.weights):
             typer.echo("The models have equal operators, weights, inputs and outputs.")
-    raise typer.Exit(ExitCode.OK if found.same_numbers else ExitCode.DIFFERENT)
+    raise typer.Exit(ExitCode.OK if comparison.same_numbers else ExitCode.DIFFERENT)
 
 
 app.command(

@@ -52,15 +52,15 @@ def parse_inputs(options: Iterable[str]) -> dict[str, Any]:
 def _parse_value(name: str, text: str) -> Any:
     if text.startswith("@"):
         return _load_array(name, Path(text[1:]))
-    if found := _TENSOR.fullmatch(text):
+    if match := _TENSOR.fullmatch(text):
         import torch
 
-        dtype = getattr(torch, found["dtype"], None)
+        dtype = getattr(torch, match["dtype"], None)
         if not isinstance(dtype, torch.dtype):
             raise ArgumentError(
-                f"--input {name}: torch has no dtype named {found['dtype']!r}.", id=MessageId.COMMAND_OPTION
+                f"--input {name}: torch has no dtype named {match['dtype']!r}.", id=MessageId.COMMAND_OPTION
             )
-        shape = [int(size) for size in found["shape"].replace(" ", "").split(",") if size]
+        shape = [int(size) for size in match["shape"].replace(" ", "").split(",") if size]
         if math.prod(shape) > _MAX_ELEMENTS:
             raise ArgumentError(
                 f"--input {name}: the shape {shape} has more than {_MAX_ELEMENTS:,} elements.",

@@ -41,8 +41,8 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
     module, colon, name = source.partition(":")
     if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         with _failures_of(source):
-            found = _import(module, name)
-        return _of_object(found, source)
+            value = _import(module, name)
+        return _of_object(value, source)
     from fx_onnx.capture.model_files import load_model
 
     return ModelSource(load_model(source))
@@ -76,7 +76,7 @@ def _import(module: str, name: str) -> Any:
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             hint = f"; did you mean '{module.removesuffix('.py')}:{name}'?" if module.endswith(".py") else "."
@@ -86,22 +86,22 @@ def _import(module: str, name: str) -> Any:
             ) from None
         raise
     try:
-        return getattr(found, name)
+        return getattr(imported, name)
     except AttributeError as error:
         if name not in str(error):
             raise
-        hint = did_you_mean(name, (each for each in vars(found) if not each.startswith("_"))) or "."
+        hint = did_you_mean(name, (attribute for attribute in vars(imported) if not attribute.startswith("_"))) or "."
         raise ArgumentError(f"The module {module} has no attribute {name!r}{hint}", id=MessageId.MODEL_SOURCE) from None
 
 
-def _of_object(found: Any, source: str) -> ModelSource:
+def _of_object(value: Any, source: str) -> ModelSource:
     """Returns the model of a Module, of a Module class, or of a function that returns a Module and its inputs."""
     import torch
 
-    if isinstance(found, type) or (callable(found) and not isinstance(found, torch.nn.Module)):
+    if isinstance(value, type) or (callable(value) and not isinstance(value, torch.nn.Module)):
         required = [
             parameter.name
-            for parameter in inspect.signature(found).parameters.values()
+            for parameter in inspect.signature(value).parameters.values()
             if parameter.default is parameter.empty
             and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
@@ -111,17 +111,17 @@ def _of_object(found: Any, source: str) -> ModelSource:
                 id=MessageId.MODEL_SOURCE,
             )
         with _failures_of(source):
-            found = found()
+            value = value()
     args, kwargs = (), {}
-    if isinstance(found, tuple) and len(found) in (2, 3):
-        found, args, kwargs = (*found, {}) if len(found) == 2 else found
-    if not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
+    if isinstance(value, tuple) and len(value) in (2, 3):
+        value, args, kwargs = (*value, {}) if len(value) == 2 else value
+    if not isinstance(value, (torch.nn.Module, torch.export.ExportedProgram)):
         raise ArgumentError(
-            f"{source} gives an object of the type {type(found).__name__}; it must give a Module, or a tuple "
+            f"{source} gives an object of the type {type(value).__name__}; it must give a Module, or a tuple "
             "(Module, args) or (Module, args, kwargs).",
             id=MessageId.MODEL_SOURCE,
         )
-    return ModelSource(found, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))
+    return ModelSource(value, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))
 
 
 @contextmanager

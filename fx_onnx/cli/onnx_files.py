@@ -55,12 +55,12 @@ def _problem(message: Any) -> str:
         return f"the tensor {message.name!r} {problem}"
     if isinstance(message, onnx.OperatorSetIdProto) and not 0 <= message.version < 2**31:
         return f"{message.version} is no version of a domain"
-    for each, value in message.ListFields():
-        values = value if each.is_repeated else (value,)
-        if each.type == each.TYPE_STRING and not all(isinstance(text, str) for text in values):
-            return f"its {each.name} is not UTF-8"
-        if each.type == each.TYPE_MESSAGE and (found := next(filter(None, map(_problem, values)), "")):
-            return found
+    for descriptor, value in message.ListFields():
+        values = value if descriptor.is_repeated else (value,)
+        if descriptor.type == descriptor.TYPE_STRING and not all(isinstance(text, str) for text in values):
+            return f"its {descriptor.name} is not UTF-8"
+        if descriptor.type == descriptor.TYPE_MESSAGE and (inner := next(filter(None, map(_problem, values)), "")):
+            return inner
     return ""
 
 
@@ -69,7 +69,9 @@ def _problem_of_tensor(tensor: onnx.TensorProto) -> str:
         return "has no dtype"
     if tensor.external_data and tensor.data_type == onnx.TensorProto.STRING:
         return "has texts in another file, which ONNX does not allow"
-    return "names a file with a null character" if any("\0" in str(each.value) for each in tensor.external_data) else ""
+    return (
+        "names a file with a null character" if any("\0" in str(entry.value) for entry in tensor.external_data) else ""
+    )
 
 
 def check(path: Path) -> list[str]:
@@ -152,16 +154,16 @@ def compare_files(first: Path, second: Path) -> FileComparison:
 
 def _weights(a: ONNXProgram, b: ONNXProgram) -> list[str]:
     left, right = _initializers(a), _initializers(b)
-    found = []
+    differences = []
     for name in sorted({*left, *right}):
         one, other = left.get(name), right.get(name)
         if one is None or other is None:
-            found.append(f"{name}: only in {'the second' if one is None else 'the first'} model")
+            differences.append(f"{name}: only in {'the second' if one is None else 'the first'} model")
         elif (one.dtype, one.shape) != (other.dtype, other.shape):
-            found.append(f"{name}: {one.dtype.name}{list(one.shape)} and {other.dtype.name}{list(other.shape)}")
+            differences.append(f"{name}: {one.dtype.name}{list(one.shape)} and {other.dtype.name}{list(other.shape)}")
         elif one.tobytes() != other.tobytes():
-            found.append(f"{name}: other values")
-    return found
+            differences.append(f"{name}: other values")
+    return differences
 
 
 def _initializers(program: ONNXProgram) -> dict[str, ir.TensorProtocol]:
@@ -183,8 +185,8 @@ def _numbers(a: ONNXProgram, b: ONNXProgram, first: Path, second: Path) -> list[
             return run_session(new_session(str(path)), inputs)
 
     def expected() -> list[torch.Tensor]:
-        found = dict(zip(names[0], run(first), strict=True))
-        return [found[name] for name in names[1]]
+        results = dict(zip(names[0], run(first), strict=True))
+        return [results[name] for name in names[1]]
 
     return list(Sides(b, expected, run=lambda: run(second)).sample((), {}).outputs)
 

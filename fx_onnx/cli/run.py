@@ -82,12 +82,12 @@ def _python_file(program: str) -> Path | None:
     """Returns the file of a script, or of a command on the path whose first line names Python; else None."""
     if program.endswith((".py", ".pyw")) and Path(program).is_file():
         return Path(program)
-    found = shutil.which(program)
-    if found is None:
+    command = shutil.which(program)
+    if command is None:
         return None
-    with open(found, "rb") as file:
+    with open(command, "rb") as file:
         line = file.readline(200)
-    return Path(found) if line.startswith(b"#!") and b"python" in line else None
+    return Path(command) if line.startswith(b"#!") and b"python" in line else None
 
 
 @contextmanager

@@ -18,12 +18,12 @@ __all__ = ["versions"]
 def versions(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False) -> None:
     """Prints the versions of fx_onnx and of the packages it uses."""
     packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy", "transformers")
-    found = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
-    found["python"] = sys.version.split()[0]
+    installed = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
+    installed["python"] = sys.version.split()[0]
     if as_json:
-        print_json(found)
+        print_json(installed)
         return
-    for name, text in found.items():
+    for name, text in installed.items():
         typer.echo(f"{name} {text or 'is not installed'}")
 
 

@@ -155,7 +155,7 @@ def _export(*args: Any, **kwargs: Any) -> Any:
         if error.id is not MessageId.DIM_CONFLICT or HINT_OF_1 not in str(error):
             raise
     hints, dim = kwargs["dynamic_shapes"], torch.export.Dim
-    shapes = pytree.tree_map(lambda each: dim.AUTO if each == dim.DYNAMIC else each, hints)
+    shapes = pytree.tree_map(lambda hint: dim.AUTO if hint == dim.DYNAMIC else hint, hints)
     return export(*args, **{**kwargs, "dynamic_shapes": shapes})
 
 

@@ -159,10 +159,10 @@ def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
         exact: the outputs of the captured program in float64, by name; empty if they are unknown.
     """
     judged = []
-    for (name, expected, found), difference in zip(sample.pairs, sample.outputs, strict=True):
+    for (name, expected, actual), difference in zip(sample.pairs, sample.outputs, strict=True):
         new = difference
         if not difference.ok and name in exact:
-            eager, onnx = errors_in_double(expected, found, exact[name])
+            eager, onnx = errors_in_double(expected, actual, exact[name])
             new = inaccurate_in_eager(difference, eager, onnx) if onnx <= ERROR_FACTOR * eager else difference
         judged.append(new)
     return replace(sample, outputs=tuple(judged))

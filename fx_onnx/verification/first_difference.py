@@ -129,9 +129,9 @@ class PartComparison:
 
     def _compared(self, group: list[Part], values: dict[str, Any]) -> Iterator[ComparedPart]:
         """Runs a group of parts and compares their values."""
-        for part, found in self._run(group, values):
+        for part, actual in self._run(group, values):
             expected = values[part.name]
-            difference = compare(part.name, expected, found, self._tolerance)
+            difference = compare(part.name, expected, actual, self._tolerance)
             if difference.ok:
                 yield ComparedPart(part, difference)
                 continue
@@ -140,11 +140,11 @@ class PartComparison:
             module, arguments, inside = slice_to(self.program, part.node, boundary)
             given = [boundary.get(node, self._placeholders.get(node)) for node in arguments]
             inputs |= {str(value.name): self._inputs[str(value.name)] for value in part.inputs}
-            judged, errors = self._judged(difference, expected, found, value_in_double(module, given))
+            judged, errors = self._judged(difference, expected, actual, value_in_double(module, given))
             yield ComparedPart(part, judged, tuple(inside), inputs, expected, errors)
 
     def _judged(
-        self, difference: Difference, expected: Any, found: torch.Tensor, exact: Any
+        self, difference: Difference, expected: Any, actual: torch.Tensor, exact: Any
     ) -> tuple[Difference, tuple[float, float] | None]:
         """Returns the difference, and the errors of both sides; None if the value in float64 is unknown.
 
@@ -153,9 +153,9 @@ class PartComparison:
         """
         if exact is None:
             return difference, None
-        eager, onnx = errors_in_double(expected, found, exact)
+        eager, onnx = errors_in_double(expected, actual, exact)
         rounded = exact.to(expected.dtype) if isinstance(expected, torch.Tensor) else exact
-        accurate = onnx < eager and compare(difference.name, rounded, found, self._tolerance).ok
+        accurate = onnx < eager and compare(difference.name, rounded, actual, self._tolerance).ok
         return (inaccurate_in_eager(difference, eager, onnx) if accurate else difference), (eager, onnx)
 
     def _run(self, parts: Sequence[Part], values: dict[str, Any]) -> Iterator[tuple[Part, torch.Tensor]]:

@@ -73,11 +73,11 @@ def origin_of(
     others = list(dict.fromkeys(operator_text(call.target) for call in calls if call is not main))
     more = f", together with {', '.join(others[:4])}{' and others' if len(others) > 4 else ''}" if others else ""
     path, cls = _module(main)
-    line, place = _user_line(main.meta.get("stack_trace") or "")
+    line, location = _user_line(main.meta.get("stack_trace") or "")
     rules = dict.fromkeys(onnx_node.meta[metadata.RULE] for onnx_node in computed_by if metadata.RULE in onnx_node.meta)
     rewritten = f", rewritten by the rule {' and '.join(map(function_place, rules))}" if rules else ""
     text = (rewritten or _translation(main, origins)) + more
-    return Origin(main.name, path, cls, operator_text(main.target), text, line, place)
+    return Origin(main.name, path, cls, operator_text(main.target), text, line, location)
 
 
 def _computes(node: Node) -> bool:

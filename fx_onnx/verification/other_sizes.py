@@ -152,15 +152,15 @@ class Resizer:
             if self._allowed(alone):
                 yield alone
 
-    def fitted(self, sizes: Sizes, place: int = 0) -> Sizes:
+    def fitted(self, sizes: Sizes, first: int = 0) -> Sizes:
         """Returns the sizes of a call that all kernels take: the given sizes, or else sizes close to them.
 
-        Where there are several, ``place`` chooses another one first. Without any, the result is the given sizes.
+        Where there are several, ``first`` chooses another one first. Without any, the result is the given sizes.
         """
         if self.reason or self._run(sizes):
             return sizes
         changes = [self._changed(sizes, choice) for choice in range(3)]
-        order = changes[place % 3 :] + changes[: place % 3]
+        order = changes[first % 3 :] + changes[: first % 3]
         return next((changed for changed in order if self._run(changed) and self._allowed(changed)), sizes)
 
     def _run(self, sizes: Sizes) -> bool:

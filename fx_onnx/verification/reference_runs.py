@@ -130,23 +130,23 @@ class Sides:
         kwargs: Mapping[str, Any],
         sizes: str = "",
         expected: Outputs | None = None,
-        found: Sequence[torch.Tensor] | None = None,
+        actual: Sequence[torch.Tensor] | None = None,
     ) -> Sample:
         """Compares the outputs of both sides, which run unless their outputs are given.
 
         Raises:
             VerificationError: the program returns fewer outputs than the module.
         """
-        found = self.found(args, kwargs) if found is None else found
+        actual = self.actual(args, kwargs) if actual is None else actual
         results, state = expected or self.expected(args, kwargs)
-        if len(results) > len(found):
+        if len(results) > len(actual):
             raise VerificationError(
-                f"The module returns {len(results)} values, the ONNX program {len(found)}; give verify() the module "
+                f"The module returns {len(results)} values, the ONNX program {len(actual)}; give verify() the module "
                 "that was exported."
             )
         named = self._named(results, state)
         names = [str(value.name) for value in self.program.model.graph.outputs]
-        pairs = [(name, named[name], value) for name, value in zip(names, found, strict=False) if name in named]
+        pairs = [(name, named[name], value) for name, value in zip(names, actual, strict=False) if name in named]
         return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.tolerance)), sizes)
 
     def expected(
@@ -155,7 +155,7 @@ class Sides:
         """Returns the results of a module and the new values of what it writes; None is the module to compare with."""
         return expected_outputs(self.program.exported_program, args, kwargs, module or self.module)
 
-    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    def actual(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """Returns the outputs of the program."""
         return self._run(*copied(args), **copied(kwargs))
 

@@ -101,38 +101,38 @@ class Difference:
 
 
 def compare(
-    name: str, expected: Any, found: torch.Tensor, tolerance: Tolerance | None = None, module: str = ""
+    name: str, expected: Any, actual: torch.Tensor, tolerance: Tolerance | None = None, module: str = ""
 ) -> Difference:
     """Compares one value.
 
     Args:
         name: the name for the result.
-        expected: the tensor or number of PyTorch. A complex tensor is compared as its real view if ``found`` is real.
+        expected: the tensor or number of PyTorch. A complex tensor is compared as its real view if ``actual`` is real.
         found: the tensor of the ONNX program.
         tolerance: the allowed difference; None depends on the dtype.
         module: the path of the module that computed the value.
     """
     tolerance = tolerance or Tolerance()
-    expected, found = as_pair(expected, found)
+    expected, actual = as_pair(expected, actual)
     if not tolerance.check_shape:
-        expected, found = torch.broadcast_tensors(expected, found)
+        expected, actual = torch.broadcast_tensors(expected, actual)
     dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
-    if tuple(found.shape) != shape:
-        problem = f"the shape is {list(found.shape)} instead of {list(shape)}"
+    if tuple(actual.shape) != shape:
+        problem = f"the shape is {list(actual.shape)} instead of {list(shape)}"
         return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
-    magnitudes, absolute = distances(expected, found)
+    magnitudes, absolute = distances(expected, actual)
     limits = tolerance.limits(expected.dtype)
     scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
     if not (most or limits.rtol or limits.atol):
-        most = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
+        most = float(bool((expected != actual).any()))  # float64 rounds large 64-bit integers to equal numbers
     allowed = limits.atol + limits.rtol * scale
     exceeding = absolute > (limits.atol + limits.rtol * magnitudes if tolerance.by_element else allowed)
     nonfinite, outliers = int(absolute.isinf().sum()), int((exceeding | absolute.isinf()).sum())
     factor = OUTLIER_FACTOR if tolerance.outliers is None else math.inf
     few = outliers <= limits.outliers * expected.numel() and most <= factor * allowed
     problem = ""
-    if found.dtype != expected.dtype and tolerance.check_dtype:
-        problem = f"the dtype is {str(found.dtype).removeprefix('torch.')} instead of {dtype}"
+    if actual.dtype != expected.dtype and tolerance.check_dtype:
+        problem = f"the dtype is {str(actual.dtype).removeprefix('torch.')} instead of {dtype}"
     elif nonfinite and not (few and factor == math.inf):
         problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
     elif tolerance.by_element and outliers and not few:
@@ -148,37 +148,37 @@ def compare(
 
 def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:
     """Returns the difference of each pair: its name, the value of PyTorch and that of the ONNX program."""
-    return [compare(name, expected, torch.as_tensor(found), tolerance) for name, expected, found in pairs]
+    return [compare(name, expected, torch.as_tensor(actual), tolerance) for name, expected, actual in pairs]
 
 
-def as_pair(expected: Any, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns both values as tensors on the CPU; a complex ``expected`` as its real view if ``found`` is real."""
+def as_pair(expected: Any, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns both values as tensors on the CPU; a complex ``expected`` as its real view if ``actual`` is real."""
     if not isinstance(expected, torch.Tensor):
-        is_cut = isinstance(expected, float) and not found.is_floating_point()  # an integer dtype drops its fraction
-        expected = torch.as_tensor(expected, dtype=None if is_cut else found.dtype)
-    expected, found = expected.detach().cpu(), found.detach().cpu()
-    return expected if found.is_complex() else _as_real(expected), found
+        is_cut = isinstance(expected, float) and not actual.is_floating_point()  # an integer dtype drops its fraction
+        expected = torch.as_tensor(expected, dtype=None if is_cut else actual.dtype)
+    expected, actual = expected.detach().cpu(), actual.detach().cpu()
+    return expected if actual.is_complex() else _as_real(expected), actual
 
 
-def distances(expected: torch.Tensor, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the magnitude of each expected element and its difference from the other one, in float64.
 
     The difference is infinite if the elements are NaN or infinite on one side only, or infinite with different signs.
     """
-    wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
-    left, right = expected.to(wide), found.to(wide)
+    wide = torch.complex128 if expected.is_complex() or actual.is_complex() else torch.float64
+    left, right = expected.to(wide), actual.to(wide)
     same = (left == right) | (left.isnan() & right.isnan())
     return left.abs(), torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
 
 
-def errors_in_double(expected: Any, found: torch.Tensor, exact: Any) -> tuple[float, float]:
+def errors_in_double(expected: Any, actual: torch.Tensor, exact: Any) -> tuple[float, float]:
     """Returns the error of PyTorch's value and that of the ONNX value, compared with the value in float64.
 
     The error of floats is the largest difference of elements that are finite on all three sides. The error of the ONNX
     value is infinite if it has another shape, or if an element is finite or NaN or infinite unlike in PyTorch and in
     float64. The error of integers and booleans is the number of elements that differ.
     """
-    eager, onnx, exact = (_as_real(torch.as_tensor(value).detach().cpu()) for value in (expected, found, exact))
+    eager, onnx, exact = (_as_real(torch.as_tensor(value).detach().cpu()) for value in (expected, actual, exact))
     if not eager.shape == onnx.shape == exact.shape:
         return 0.0, math.inf
     if not onnx.dtype.is_floating_point:

@@ -201,12 +201,12 @@ class _Verifier:
         expected = attempt(lambda: self.sides.expected(args, kwargs))
         if isinstance(expected, Exception):
             return f"The sizes {label} are not compared, because the module refuses them: {first_line(expected)}"
-        found = attempt(lambda: self.sides.found(args, kwargs))
-        if isinstance(found, Exception):
-            result = SizeResult(label, (), f"the ONNX program fails: {_failure_text(found)}", finding)
+        actual = attempt(lambda: self.sides.actual(args, kwargs))
+        if isinstance(actual, Exception):
+            result = SizeResult(label, (), f"the ONNX program fails: {_failure_text(actual)}", finding)
             (self.excluded if finding else self.failed).append(result)
             return ""
-        sample = self.sides.sample(args, kwargs, label, expected, found)
+        sample = self.sides.sample(args, kwargs, label, expected, actual)
         if finding:
             self.excluded.append(SizeResult(label, sample.outputs, finding=finding))
         else:
