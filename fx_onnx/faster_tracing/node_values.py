@@ -12,7 +12,6 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from fx_onnx.faster_tracing.plain_tensors import is_plain
 from fx_onnx.faster_tracing.replacement import Replacement
-from fx_onnx.torch_internals.torch_private import FakeTensor
 
 __all__ = ["REPLACEMENTS"]
 
@@ -56,11 +55,8 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
     and its values are recorded, in the same order.
     """
     proxy_tensor = import_module("torch.fx.experimental.proxy_tensor")
-    known = {
-        import_module("torch._export.non_strict_utils")._NonStrictTorchFunctionHandler,
-        proxy_tensor.PreDispatchTorchFunctionMode,
-        proxy_tensor.TorchFunctionMetadataMode,
-    }
+    handler = import_module("torch._export.non_strict_utils")._NonStrictTorchFunctionHandler
+    known = {handler, proxy_tensor.PreDispatchTorchFunctionMode, proxy_tensor.TorchFunctionMetadataMode}
     counted: dict[Any, tuple[dict[Any, int], Any]] = {}
 
     def record(tensor: Any, proxy: Any, constant: Any, tracer: Any) -> Any:
@@ -73,15 +69,6 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
         node.meta["tensor_meta"] = proxy_tensor._extract_tensor_metadata(tensor)
         return tensor
 
-    def counter(tensor: Any, proxy: Any) -> tuple[Any, Any]:
-        """Returns what counts the calls, and the kind of a tensor; None for what is unknown."""
-        modes = torch.overrides._get_current_function_mode_stack()
-        counting = [mode.tracer for mode in modes if type(mode) is proxy_tensor.TorchFunctionMetadataMode]
-        if type(tensor) is not FakeTensor or len(counting) != 1 or not known.issuperset(map(type, modes)):
-            return None, None
-        with torch._C.DisableTorchFunction():
-            return counting[0], _kind(tensor, proxy, len(modes)) if is_plain(tensor) else None
-
     def track(inner_res: Any, proxy_res: Any, *, constant: Any, tracer: Any) -> Any:
         if not torch._C._is_torch_function_mode_enabled() or constant is not None:
             return record(inner_res, proxy_res, constant, tracer)
@@ -90,7 +77,12 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
             for each, proxy in zip(inner_res, proxy_res, strict=True):
                 track(each, proxy, constant=None, tracer=tracer)
             return inner_res
-        counting, kind = counter(inner_res, proxy_res)
+        modes = torch.overrides._get_current_function_mode_stack()
+        counting = next(
+            (mode.tracer for mode in modes if isinstance(mode, proxy_tensor.TorchFunctionMetadataMode)), None
+        )
+        is_known = known.issuperset(map(type, modes)) and len({*map(type, modes)}) == len(modes)
+        kind = _kind(inner_res, proxy_res, len(modes)) if is_known and counting is not None else None
         if kind is None:
             return record(inner_res, proxy_res, None, tracer)
         counts = counting.torch_fn_counts
@@ -119,12 +111,12 @@ def _is_recorded_alone(tensor: Any, proxy: Any, constant: Any) -> bool:
 
 
 def _kind(tensor: Any, proxy: Any, modes: int) -> Any:
-    """Returns all that decides which functions torch calls to record a tensor."""
-    node = getattr(proxy, "node", None)
-    if node is None or tensor.is_conj() or tensor.is_neg():
-        return None
-    shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
-    return modes, node.op, shape, stride, offset, tensor.dtype, tensor.fake_device, tensor.requires_grad, tensor.is_leaf
+    """Returns all that decides which functions torch calls to record a tensor; None if it is not known."""
+    with torch._C.DisableTorchFunction():
+        if not _is_recorded_alone(tensor, proxy, None) or tensor.is_conj() or tensor.is_neg():
+            return None
+        memory = tensor.shape, tensor.stride(), tensor.storage_offset()
+        return modes, proxy.node.op, memory, tensor.dtype, tensor.fake_device, tensor.requires_grad, tensor.is_leaf
 
 
 def _make_unbacked_bindings(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
