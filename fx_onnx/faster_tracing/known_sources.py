@@ -188,6 +188,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "24e0b9912707f1e5",
         "2.15": "24e0b9912707f1e5",
     },
+    "torch._subclasses.fake_tensor:is_fake": {
+        "2.13": "95f64bfdba5a372b",
+        "2.14": "3a79b6f59bbb8e24",
+        "2.15": "3a79b6f59bbb8e24",
+    },
     "torch._subclasses.meta_utils:is_sparse_any": {
         "2.13": "2c1003b0a4714646",
         "2.14": "2c1003b0a4714646",
@@ -292,6 +297,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "f2a48c09a3ff52b1",
         "2.14": "f2a48c09a3ff52b1",
         "2.15": "f2a48c09a3ff52b1",
+    },
+    "torch.fx.experimental.proxy_tensor:set_proxy_slot": {
+        "2.13": "54797f802a29c803",
+        "2.14": "b508689088c32026",
+        "2.15": "b508689088c32026",
     },
     "torch.fx.experimental.proxy_tensor:snapshot_fake": {
         "2.13": "3c09f07531f37388",

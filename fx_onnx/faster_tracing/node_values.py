@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,6 @@ from torch.fx.passes.shape_prop import TensorMetadata
 
 from fx_onnx.faster_tracing.plain_tensors import is_plain
 from fx_onnx.faster_tracing.replacement import Replacement
-from fx_onnx.torch_internals.torch_private import FakeTensor
 
 __all__ = ["REPLACEMENTS"]
 
@@ -50,62 +50,73 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
     kind, the modes do not see the calls, and the same counts are added. Which calls torch makes depends on the kind
     alone: ``_kind`` has all that the function reads. Where any other mode is active, torch's function runs as it does.
     The inputs of a trace come as one sequence, of which torch records one after the other; so does this function.
+
+    torch asks each size and stride whether it is a symbol that needs a node. A plain tensor has none, so only its proxy
+    and its values are recorded, in the same order.
     """
     proxy_tensor = import_module("torch.fx.experimental.proxy_tensor")
-    known = {
-        import_module("torch._export.non_strict_utils")._NonStrictTorchFunctionHandler,
-        proxy_tensor.PreDispatchTorchFunctionMode,
-        proxy_tensor.TorchFunctionMetadataMode,
-    }
+    handler = import_module("torch._export.non_strict_utils")._NonStrictTorchFunctionHandler
+    known = {handler, proxy_tensor.PreDispatchTorchFunctionMode, proxy_tensor.TorchFunctionMetadataMode}
     counted: dict[Any, tuple[dict[Any, int], Any]] = {}
 
-    def track(inner_res: Any, proxy_res: Any, *, constant: Any, tracer: Any) -> Any:
-        def run() -> Any:
-            return original(inner_res, proxy_res, constant=constant, tracer=tracer)
+    def record(tensor: Any, proxy: Any, constant: Any, tracer: Any) -> Any:
+        if torch._C._is_torch_function_mode_enabled() or not _is_recorded_alone(tensor, proxy, constant):
+            return original(tensor, proxy, constant=constant, tracer=tracer)
+        proxy_tensor._set_unbacked_bindings(tensor, proxy)
+        proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
+        node = proxy.node
+        node.meta["val"] = proxy_tensor.snapshot_fake(tensor, include_real=node.op == "placeholder")
+        node.meta["tensor_meta"] = proxy_tensor._extract_tensor_metadata(tensor)
+        return tensor
 
+    def track(inner_res: Any, proxy_res: Any, *, constant: Any, tracer: Any) -> Any:
         if not torch._C._is_torch_function_mode_enabled() or constant is not None:
-            return run()
+            return record(inner_res, proxy_res, constant, tracer)
         if type(inner_res) in _SEQUENCES and type(proxy_res) in _SEQUENCES and len(inner_res) == len(proxy_res):
             proxy_tensor._set_unbacked_bindings(inner_res, proxy_res)
             for each, proxy in zip(inner_res, proxy_res, strict=True):
                 track(each, proxy, constant=None, tracer=tracer)
             return inner_res
-        if type(inner_res) is not FakeTensor:
-            return run()
         modes = torch.overrides._get_current_function_mode_stack()
-        counting = [mode.tracer for mode in modes if type(mode) is proxy_tensor.TorchFunctionMetadataMode]
-        if len(counting) != 1 or not known.issuperset(map(type, modes)):
-            return run()
-        with torch._C.DisableTorchFunction():
-            kind = _kind(inner_res, proxy_res, len(modes)) if is_plain(inner_res) else None
+        counting = next(
+            (mode.tracer for mode in modes if isinstance(mode, proxy_tensor.TorchFunctionMetadataMode)), None
+        )
+        is_known = known.issuperset(map(type, modes)) and len({*map(type, modes)}) == len(modes)
+        kind = _kind(inner_res, proxy_res, len(modes)) if is_known and counting is not None else None
         if kind is None:
-            return run()
-        counts = counting[0].torch_fn_counts
+            return record(inner_res, proxy_res, None, tracer)
+        counts = counting.torch_fn_counts
         if kind not in counted:
-            before = dict(counts)
-            result = run()
-            added = {each: count - before.get(each, 0) for each, count in counts.items()}
-            counted[kind] = {each: n for each, n in added.items() if n}, counting[0].torch_fn_metadata
-            return result
+            before = Counter(counts)
+            record(inner_res, proxy_res, None, tracer)
+            counted[kind] = dict(Counter(counts) - before), counting.torch_fn_metadata
+            return inner_res
         with torch._C.DisableTorchFunction():
-            result = run()
+            record(inner_res, proxy_res, None, tracer)
         added, last = counted[kind]
-        for each, count in added.items():
-            counts[each] = counts.get(each, 0) + count
+        for function, count in added.items():
+            counts[function] = counts.get(function, 0) + count
         if added:
-            counting[0].torch_fn_metadata = last
-        return result
+            counting.torch_fn_metadata = last
+        return inner_res
 
     return (track,)
 
 
+def _is_recorded_alone(tensor: Any, proxy: Any, constant: Any) -> bool:
+    """Returns whether a tensor has one proxy, and no size of it needs one."""
+    return (
+        type(proxy) is torch.fx.Proxy and (constant is None or isinstance(constant, torch.Tensor)) and is_plain(tensor)
+    )
+
+
 def _kind(tensor: Any, proxy: Any, modes: int) -> Any:
-    """Returns all that decides which functions torch calls to record a tensor."""
-    node = getattr(proxy, "node", None)
-    if node is None or tensor.is_conj() or tensor.is_neg():
-        return None
-    shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
-    return modes, node.op, shape, stride, offset, tensor.dtype, tensor.fake_device, tensor.requires_grad, tensor.is_leaf
+    """Returns all that decides which functions torch calls to record a tensor; None if it is not known."""
+    with torch._C.DisableTorchFunction():
+        if not _is_recorded_alone(tensor, proxy, None) or tensor.is_conj() or tensor.is_neg():
+            return None
+        memory = tensor.shape, tensor.stride(), tensor.storage_offset()
+        return modes, proxy.node.op, memory, tensor.dtype, tensor.fake_device, tensor.requires_grad, tensor.is_leaf
 
 
 def _make_unbacked_bindings(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
@@ -148,7 +159,7 @@ REPLACEMENTS = (
     Replacement(
         ("torch.fx.experimental.proxy_tensor:track_tensor_tree",),
         _make_track,
-        "Three modes see each attribute of a weight that torch reads.",
+        "Three modes see each attribute of a weight that torch reads, and each size is looked at.",
         repeats=(
             "torch.fx.experimental.proxy_tensor:TorchFunctionMetadataMode.__torch_function__",
             "torch.fx.experimental.proxy_tensor:PreDispatchTorchFunctionMode.__torch_function__",
@@ -159,7 +170,9 @@ REPLACEMENTS = (
             "torch.fx.experimental.symbolic_shapes:compute_unbacked_bindings",
             "torch.fx.experimental.proxy_tensor:set_meta",
             "torch.fx.experimental.proxy_tensor:extract_val",
+            "torch.fx.experimental.proxy_tensor:set_proxy_slot",
             "torch.fx.experimental.proxy_tensor:snapshot_fake",
+            "torch._subclasses.fake_tensor:is_fake",
         ),
     ),
     Replacement(
