@@ -21,6 +21,7 @@ from fx_onnx.export import export
 from fx_onnx.integrations.onnxscript_fusions import write_nodes_for_fusions
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, CaptureError, OnnxExporterError, UnsupportedOperatorError
+from fx_onnx.messages.findings import collect_findings
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.torch_private import pytree
 
@@ -147,10 +148,12 @@ def _all_dynamic(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _export(*args: Any, **kwargs: Any) -> Any:
     """Exports; an axis of size 1 with ``Dim.DYNAMIC`` may become static, because torch.onnx exports such models too.
 
-    torch.onnx gives the axis the name of the axis that it broadcasts against, which is not true of the example.
+    torch.onnx gives the axis the name of the axis that it broadcasts against, which is not true of the example. Nobody
+    edits the program that asks for the TorchScript exporter, so a warning of it would not help.
     """
     try:
-        return export(*args, **kwargs)
+        with collect_findings(hidden=(MessageId.NO_TORCHSCRIPT_EXPORTER,)):
+            return export(*args, **kwargs)
     except CaptureError as error:
         if error.id is not MessageId.DIM_CONFLICT or HINT_OF_1 not in str(error):
             raise
@@ -161,7 +164,7 @@ def _export(*args: Any, **kwargs: Any) -> Any:
 
 def _script_export(*args: Any, **kwargs: Any) -> Any:
     """Exports as ``torch.onnx.utils.export`` does, which is the TorchScript exporter."""
-    return export(*args, **{"dynamo": False, **kwargs})
+    return _export(*args, **{"dynamo": False, **kwargs})
 
 
 _FUNCTIONS: dict[str, str | Callable[..., Any]] = {

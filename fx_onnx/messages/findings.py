@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -41,10 +41,10 @@ def current_findings() -> tuple[Finding, ...]:
 
 
 @contextmanager
-def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
+def collect_findings(*, as_warning: bool = True, hidden: Collection[MessageId] = ()) -> Iterator[list[Finding]]:
     """Yields the list that receives the findings within the context, and issues one warning for them afterwards.
 
-    With ``as_warning=False`` the caller shows them.
+    With ``as_warning=False`` the caller shows them. Those with an id in ``hidden`` are in the list only.
 
     If the context raises an error, the findings are logged at level INFO instead, and an error of fx_onnx has them as
     ``findings``. Only a requested file that could not be written is still a warning. Within another such context, the
@@ -65,7 +65,8 @@ def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
         if failed:
             for finding in findings:
                 _logger.info("%s", finding)
-        shown = [finding for finding in findings if not failed or finding.id is MessageId.ARTIFACT]
+        told = [finding for finding in findings if finding.id not in hidden]
+        shown = [finding for finding in told if not failed or finding.id is MessageId.ARTIFACT]
         if outer is not None:
             outer.extend(finding for finding in shown if finding not in outer)
         elif shown and as_warning:

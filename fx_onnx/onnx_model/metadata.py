@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.fx
 
-from fx_onnx.messages.source_lines import portable_stack_trace, traced_lines
+from fx_onnx.messages.source_lines import is_internal, portable_stack_trace, traced_lines
 
 NAMESPACE = "namespace"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
@@ -126,8 +126,12 @@ def _parsed_scopes(paths: str, classes: str) -> tuple[tuple[str, str], ...]:
 
 
 def call_line(node: torch.fx.Node) -> str:
-    """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace."""
+    """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace.
+
+    It is the innermost line of the user's code or of a library, or else of torch's own.
+    """
     lines = traced_lines(node.meta.get("stack_trace") or "")
+    lines = tuple(line for line in lines if not is_internal(line.path)) or lines
     return f" ({lines[-1].place}: {lines[-1].code})" if lines else ""
 
 

@@ -7,7 +7,7 @@ dtype, a layout and a memory format are numbers, as in TorchScript.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from fx_onnx.torch_internals.torch_private import statically_known_true
 __all__ = [
     "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
     "Uninitialized", "argument_value", "as_tensor", "content", "described", "is_unchanged", "known_bool",
-    "like", "number_dtype", "number_of", "parameter", "rebuild", "replace_content", "result_value",
+    "like", "number_dtype", "number_of", "parameters", "rebuild", "replace_content", "result_value",
 ]  # fmt: skip
 
 # c10::ScalarType, c10::Layout and c10::MemoryFormat, by number.
@@ -224,11 +224,18 @@ def rebuild(value: Any, leaf: Callable[[Any], Any], memo: dict[int, tuple[Any, A
 # --- the arguments, the results and the attributes of a program, as Python passes and returns them --------------------
 
 
-def parameter(argument: Any) -> inspect.Parameter:
-    """Returns an argument of a schema as a parameter of a Python function."""
-    kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
-    return inspect.Parameter(argument.name, kind, default=default)
+def parameters(arguments: Sequence[Any]) -> list[inspect.Parameter]:
+    """Returns the arguments of a schema as parameters of a Python function, in order.
+
+    torch.jit.trace may give several tensors of ``*args`` one name.
+    """
+    made: dict[str, inspect.Parameter] = {}
+    for number, argument in enumerate(arguments):
+        kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+        name = f"{argument.name}_{number}" if argument.name in made else argument.name
+        made[name] = inspect.Parameter(name, kind, default=default)
+    return list(made.values())
 
 
 def argument_value(value: Any, kind: Any) -> Any:

@@ -33,7 +33,7 @@ from fx_onnx.torchscript.script_values import (
     described,
     is_unchanged,
     like,
-    parameter,
+    parameters,
     rebuild,
     result_value,
 )
@@ -189,7 +189,7 @@ class ScriptedModule(InterpretedModule):
         """Returns a function or method of the script, with its parameters; the hooks run before and after it."""
         owner = [] if function is self.script else [self.script_state]
         types = function.schema.arguments[len(owner) :]
-        signature = inspect.Signature([parameter(argument) for argument in types])
+        signature = inspect.Signature(parameters(types))
         body = self._builder.reader.read(function.graph)
         for block in (body, *before, *after):
             self._builder.visit(block, owner)
@@ -208,7 +208,8 @@ class ScriptedModule(InterpretedModule):
         def called(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            values = tuple(argument_value(bound.arguments[argument.name], argument.type) for argument in types)
+            pairs = zip(signature.parameters, types, strict=True)
+            values = tuple(argument_value(bound.arguments[name], argument.type) for name, argument in pairs)
             return self._run(lambda: call(values))
 
         called.__signature__ = signature  # type: ignore[attr-defined]

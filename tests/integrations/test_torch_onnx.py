@@ -37,9 +37,10 @@ def _holds(function: Any = torch.onnx.export) -> Any:
         pytest.param(partial(imported_before, opset_version=18), id="partial"),
         pytest.param(_holds(), id="default of a parameter"),
         pytest.param(lambda *given: torch.onnx.utils.export(*given), id="utils"),
+        pytest.param(lambda *given: torch.onnx.export(*given, dynamo=False), id="the older exporter"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:There is no TorchScript exporter")
+@pytest.mark.filterwarnings("error::fx_onnx.OnnxExporterWarning")
 def test_every_holder_of_export_calls_fx_onnx(call: Any, tmp_path: Path) -> None:
     with fx_onnx.replacing_torch_onnx() as calls:
         program = call(_linear(), (X,), tmp_path / "model.onnx")
@@ -172,7 +173,7 @@ def test_symbolic_functions_are_registered_with_fx_onnx() -> None:
 def test_a_warning_is_shown_at_the_line_of_the_program() -> None:
     with fx_onnx.replacing_torch_onnx(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.onnx.export(_linear(), (X,), dynamo=False)
+        torch.onnx.export(nn.Dropout().train(), (X,))
     assert [each.filename for each in caught] == [__file__]
 
 

@@ -92,3 +92,14 @@ def test_contexts_nest_and_repeat_nothing() -> None:
     assert outer == [Finding(MessageId.STATIC_DIM, "first"), Finding(MessageId.STATIC_DIM, "second (model.py:3: x)")]
     assert [each.place for each in outer] == ["", "model.py:3"]
     assert current_findings() == ()
+
+
+def test_hidden_findings_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    with collect_findings(hidden=(MessageId.NAMES,)) as found:
+        warn("a", MessageId.NAMES)
+    assert len(found) == 1 and not recwarn.list
+    with collect_findings(hidden=(MessageId.NAMES,)):
+        warn("a", MessageId.NAMES)
+        warn("b", MessageId.FILE)
+    (warning,) = recwarn.list
+    assert str(warning.message).startswith("b")

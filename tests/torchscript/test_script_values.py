@@ -20,7 +20,7 @@ from fx_onnx.torchscript.script_values import (
     known_bool,
     like,
     number_of,
-    parameter,
+    parameters,
     rebuild,
     replace_content,
     result_value,
@@ -93,9 +93,16 @@ def with_defaults(x: Tensor | None = None, n: int = 3):
 
 
 def test_parameters():
-    found = [parameter(argument) for argument in with_defaults.schema.arguments]
+    found = parameters(with_defaults.schema.arguments)
     assert [(each.name, each.default) for each in found] == [("x", None), ("n", 3)]
-    assert parameter(function.schema.arguments[0]).default is inspect.Parameter.empty
+    assert parameters(function.schema.arguments)[0].default is inspect.Parameter.empty
+
+
+def test_equal_names_of_arguments_get_numbers():
+    """As those of torch.jit.trace for ``*args``, of which a function inside reads each."""
+    twice = [*function.schema.arguments[:1]] * 3
+    name = twice[0].name
+    assert [each.name for each in parameters(twice)] == [name, f"{name}_1", f"{name}_2"]
 
 
 def test_arguments_are_converted_as_torchscript_does():

@@ -391,3 +391,13 @@ def test_a_0_d_tensor_for_a_number_is_an_input():
     program = fx_onnx.export(script, (x, torch.tensor(16)))
     for rate in (torch.tensor(16), torch.tensor(8)):
         torch.testing.assert_close(program(x, rate)[0], script(x, rate))
+
+
+def test_a_traced_function_of_any_number_of_arguments():
+    def difference(*tensors: Tensor) -> Tensor:
+        halves = [_x / 2 for _x in tensors]
+        return halves[0] - halves[1]
+
+    traced = torch.jit.trace(difference, (X, X + 1), check_trace=False)
+    program = fx_onnx.export(traced, (X, X + 1), input_names=["a", "b"])
+    torch.testing.assert_close(program(X, X * 3)[0], -X)

@@ -8,6 +8,7 @@ the program, and both still compute the same, the program gets a branch for this
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -60,12 +61,11 @@ def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> 
 
     usual = next((n for n in _USUAL if outcome(_Size(n)) is Outcome.EQUAL and not runs.others), None)
     if usual is None:
-        findings.update({_sentence(node, 1): None for node in _assuming(program)})
-        return DataSizes(tuple(branches), tuple(findings))
+        return DataSizes(tuple(branches), tuple(_sentences([*_assuming(program)], 1)))
     for size in small:
         for chosen in _choices(size, usual, runs.made):
             if outcome(chosen) not in (Outcome.EQUAL, Outcome.RAISES):
-                findings.update({_sentence(node, size): None for node in runs.others[:1]})
+                findings.update(dict.fromkeys(_sentences(runs.others[:1], size)))
     return DataSizes(tuple(branches), tuple(findings))
 
 
@@ -121,11 +121,19 @@ def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
     return [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
 
 
-def _sentence(node: torch.fx.Node, size: int) -> str:
-    does = "removes the axis" if node.target in _SQUEEZES else "computes another shape"
-    place = call_line(node).strip()
-    at = "" if place.startswith("(<") else f" {place}"  # the code of a branch is in no file
-    return (
-        f"The exported model may be wrong where a size that depends on data is {size}, because the code {does} for "
-        f"this size{at}."
-    )
+def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:
+    """Yields one sentence for each line whose calls take a size for another one, or one for many lines."""
+    counts: Counter[tuple[bool, str]] = Counter()
+    for node in nodes:
+        place = call_line(node).strip()
+        place = "" if place.startswith("(<") else place  # the code of a branch is in no file
+        counts[node.target in _SQUEEZES, place] += 1
+    common = [place for (_, place), _ in counts.most_common(3) if place]
+    does = [("removes the axis" if squeezes else "computes another shape", place) for squeezes, place in counts]
+    if len(counts) > 3:
+        does = [("computes another shape", f"at {len(counts)} places, most often {', '.join(common)}")]
+    for verb, place in does:
+        yield (
+            f"The exported model may be wrong where a size that depends on data is {size}, because the code {verb} for "
+            f"this size{' ' if place else ''}{place}."
+        )

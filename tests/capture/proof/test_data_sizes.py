@@ -45,3 +45,23 @@ def test_a_stated_number_of_rows_gives_no_finding() -> None:
         return rows.squeeze(0) + rows.squeeze(0).ndim
 
     assert not fx_onnx.export(FunctionModule(function), (X, MASK)).findings
+
+
+class Mixed(torch.nn.Module):
+    """Removes the axis of one row in five lines, and has a result that no run without values can compare."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        rows = x[mask]
+        a = rows.squeeze(0)
+        b = (rows + 1).squeeze(0)
+        c = (rows + 2).squeeze(0)
+        d = (rows + 3).squeeze(0)
+        return torch.cond(mask[0], lambda y: y * 2, lambda y: y.clone(), (x,)).sum() + a + b + c + d
+
+
+def test_many_lines_are_one_finding() -> None:
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1203"):
+        program = fx_onnx.export(Mixed(), (X, MASK))
+    (found,) = program.findings
+    assert "computes another shape for this size at 4 places, most often (" in found.text
+    assert found.text.count(__file__) == 3
