@@ -29,7 +29,8 @@ DATA_DEPENDENT = "a size that depends on data"
 _UNBOUNDED = 2**31 - 2  # torch's bounds from here on mean that there is none
 _OPERATORS = {
     "Mod": "%", "PythonMod": "%", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "FloatTrueDiv": "/",
-    "PowByNatural": "**", "FloatPow": "**",
+    "PowByNatural": "**", "FloatPow": "**", "BitwiseFn_bitwise_and": "&", "BitwiseFn_bitwise_or": "|",
+    "BitwiseFn_bitwise_xor": "^",
 }  # fmt: skip
 _FUNCTIONS = {
     "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",

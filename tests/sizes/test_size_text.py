@@ -24,6 +24,8 @@ LABELS = {"s1": "batch", "s17": "x.shape[1]"}
     [
         (torch_functions.FloorDiv(a + 1, 2), "(batch + 1) // 2"),
         (torch_functions.Mod(a, 8) + 1, "(batch % 8) + 1"),
+        (torch_functions.BitwiseFn_bitwise_and(a, 3) + 1, "(batch & 3) + 1"),
+        (torch_functions.BitwiseFn_bitwise_or(a, 3) * 2, "2*(batch | 3)"),
         (sympy.Eq(torch_functions.Mod(a * b, 3), 0), "(batch*x.shape[1]) % 3 == 0"),
         (torch_functions.TruncToInt(0.7 * torch_functions.ToFloat(a)), "int(0.7*float(batch))"),
         (torch_functions.Max(a, b), "max(batch, x.shape[1])"),
