@@ -106,13 +106,16 @@ class InputSizes:
             points = [(*given[:n], size, *given[n + 1 :]) for n, each in enumerate(sizes) for size in each]
         return [dict(zip(symbols, point, strict=True)) for point in points if not condition.test(*point)]
 
-    def completed(self, point: Sizes, conditions: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""
+    def completed(self, point: Sizes, conditions: Sequence[Condition], *more: int) -> Iterator[Sizes]:
+        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given.
+
+        They are tried with ``more`` sizes too.
+        """
         yield {**self.larger, **point}
         related = {s for each in conditions if not point.keys().isdisjoint(each.symbols) for s in each.symbols}
         others = [each for each in related if each not in point]
         if 0 < len(others) < MANY:
-            sizes = [self.requested(symbol, SIZES[min(len(others), len(SIZES) - 1)]) for symbol in others]
+            sizes = [self.requested(symbol, (*SIZES[min(len(others), len(SIZES) - 1)], *more)) for symbol in others]
             for values in itertools.product(*sizes):
                 yield {**self.larger, **point, **dict(zip(others, values, strict=True))}
 
@@ -126,6 +129,11 @@ class InputSizes:
             sizes = [[n for n in self.requested(each, range(1, _SMALL_OF_ALL)) if n] for each in symbols]
             found += [dict(zip(symbols, point, strict=True)) for point in itertools.product(*sizes)]
         return found
+
+    def at(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> Sizes | None:
+        """Returns sizes in which a dim has a size, at which conditions hold; None if it is not requested."""
+        points = self.completed({symbol: size}, conditions, 1) if self.declared(symbol)[0] <= size else ()
+        return next((point for point in points if all(each.holds(point) for each in conditions)), None)
 
     def may_be(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> bool:
         """Returns whether a dim may have a size: it is requested, and conditions hold."""

@@ -307,23 +307,25 @@ class SizeProof:
         """
         larger, zeros, ones = self.sizes.larger, self._opened(0, kept), self._opened(1, kept)
         together = {**larger, **dict.fromkeys(ones, 1)}
-        if len(ones) > 1 and self._outcome(together) is Outcome.EQUAL:
+        is_allowed = all(each.holds(together) for each in kept)
+        if len(ones) > 1 and is_allowed and self._outcome(together) is Outcome.EQUAL:
             asked = {each: self._changed_questions(larger, {**larger, each: 1}) for each in ones}
             ones = {each: ones[each] for each in ones if any(question.holds(together) for question in asked[each])}
-        for size, candidates in ((1, ones), (0, zeros)):
-            for symbol, condition in candidates.items():
-                point = {**larger, symbol: size}
-                if self._outcome(point) is Outcome.UNKNOWN and not condition.symbols:
-                    continue  # the code does not ask
-                tried = self._runs.decided([point])
-                ((_, outcome),) = tried
-                place = condition.place or next((each.place for each in self._changed_questions(larger, point)), "")
-                condition = replace(condition, place=place)
-                if outcome is Outcome.RAISES and size == 1:
-                    yield self._least(symbol, condition)
-                elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
-                    excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
-                    yield self._witnessed(excluding, tried, _WRONG)
+        known = [*kept]
+        for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
+            point = self.sizes.at(symbol, size, known)
+            if point is None or (self._outcome(point) is Outcome.UNKNOWN and not condition.symbols):
+                continue  # the code does not ask
+            tried = self._runs.decided([point])
+            ((_, outcome),) = tried
+            place = condition.place or next((each.place for each in self._changed_questions(larger, point)), "")
+            condition = replace(condition, place=place)
+            if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
+                known.append(self._least(symbol, condition))
+            elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
+                excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
+                known.append(self._witnessed(excluding, tried, _WRONG))
+        yield from known[len(kept) :]
 
     def _joint_ones(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
@@ -383,13 +385,13 @@ class SizeProof:
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
         """Returns the symbols that may have a size, each with a guard that is false there, if torch recorded one."""
-        larger, may_be = self.sizes.larger, self.sizes.may_be
+        larger, at = self.sizes.larger, self.sizes.at
         tried = [each for each in self.sizes.names if each in larger] if len(self.sizes.names) < MANY else []
-        found = {symbol: Condition(sympy.true) for symbol in tried if may_be(symbol, size, kept)}
+        found = {symbol: Condition(sympy.true) for symbol in tried if at(symbol, size, kept) is not None}
         for guard in self._guards:
             if not guard.raises and (size or guard.is_own) and guard.holds(larger):
                 for symbol in guard.symbols:
-                    if not guard.holds({**larger, symbol: size}) and may_be(symbol, size, kept):
+                    if not guard.holds({**larger, symbol: size}) and at(symbol, size, kept) is not None:
                         found[symbol] = guard
         return found
 
