@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.export import ExportedProgram
@@ -58,7 +59,9 @@ def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> 
             branches.update({int(n): None for symbol, n in sizes if is_data_dependent(symbol)})
         return compared
 
-    usual = next((n for n in _USUAL if outcome(lambda _, n=n: n) is Outcome.EQUAL and not runs.others), None)
+    usual = next(
+        (n for n in _USUAL if outcome(partial(_size_of, n, None, n)) is Outcome.EQUAL and not runs.others), None
+    )
     if usual is None:
         findings.update({_sentence(node, 1): None for node in _assuming(program)})
         return DataSizes(tuple(branches), tuple(findings))
@@ -79,11 +82,16 @@ def _small_sizes(program: ExportedProgram) -> dict[int, None]:
     return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
 
 
+def _size_of(size: int, only: int | None, usual: int, order: int) -> int:
+    """Returns the size of the number that is made at a place in the order: one size for all, or for one of them."""
+    return size if only in (None, order) else usual
+
+
 def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]]:
     """Yields functions that choose the sizes, by their order: all are one size, and each alone is."""
-    yield lambda _: size
+    yield partial(_size_of, size, None, usual)
     if 1 < count < _MANY:
-        yield from ((lambda order, small=small: size if order == small else usual) for small in range(count))
+        yield from (partial(_size_of, size, only, usual) for only in range(count))
 
 
 def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
