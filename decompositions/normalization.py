@@ -177,9 +177,15 @@ def layer_norm(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    """Returns layer_norm, computed in float32, for an input and a weight of different dtypes."""
+    """Returns layer_norm, computed in float32: for parameters of another dtype, and for an axis that may be empty."""
     weight, bias = (None if parameter is None else parameter.float() for parameter in (weight, bias))
-    return F.layer_norm(input.float(), normalized_shape, weight, bias, eps).to(input.dtype)
+    if all(isinstance(size, int) and size for size in input.shape[-len(normalized_shape) :]):
+        return F.layer_norm(input.float(), normalized_shape, weight, bias, eps).to(input.dtype)
+    exact = at_least_float32(input)
+    var, mean = torch.var_mean(exact, list(range(-len(normalized_shape), 0)), correction=0, keepdim=True)
+    normal = (exact - mean) / torch.sqrt(var + eps)
+    normal = normal if weight is None else normal * weight
+    return (normal if bias is None else normal + bias).to(input.dtype)
 
 
 @decomposes(aten.native_layer_norm.default)

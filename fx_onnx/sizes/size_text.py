@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -29,7 +28,8 @@ DATA_DEPENDENT = "a size that depends on data"
 _UNBOUNDED = 2**31 - 2  # torch's bounds from here on mean that there is none
 _OPERATORS = {
     "Mod": "%", "PythonMod": "%", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "FloatTrueDiv": "/",
-    "PowByNatural": "**", "FloatPow": "**",
+    "PowByNatural": "**", "FloatPow": "**", "BitwiseFn_bitwise_and": "&", "BitwiseFn_bitwise_or": "|",
+    "BitwiseFn_bitwise_xor": "^",
 }  # fmt: skip
 _FUNCTIONS = {
     "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",
@@ -96,20 +96,18 @@ def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
     return str(_PythonPrinter(labels).doprint(expression))
 
 
-@lru_cache(maxsize=256)
-def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | None:
+def simple_condition(holds: Callable[[int], bool], label: str, least: int = 2) -> str | None:
     """Returns a condition on one size in its simplest form: a bound, an interval, or a remainder.
 
-    The forms are compared with the condition at more than 100 sizes, and at 1 if the condition names an exception.
+    The forms are compared with the condition at more than 100 sizes, the smallest of which is ``least``.
 
     Returns:
         For example ``width % 2 == 0``; None if the condition has no such form.
     """
-    first = 1 if isinstance(condition, sympy.Or) else 2
-    sizes = [*range(first, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
-    true = {size for size in sizes if _holds(condition, symbol, size)}
+    sizes = [*range(least, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
+    true = set(filter(holds, sizes))
     if not true:
-        return f"{label} == 1" if _holds(condition, symbol, 1) else None
+        return f"{label} == 1" if holds(1) else None
     low, high, second = min(true), max(true), min(true - {1}, default=1)
     forms: list[tuple[str, Callable[[int], bool]]] = [
         (f"{label} == {low}", lambda size: size == low),
@@ -120,13 +118,6 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
         *((f"{label} % {k} == {low % k}", lambda size, k=k: size % k == low % k) for k in range(2, 33)),
     ]
     return next((text for text, holds in forms if {size for size in sizes if holds(size)} == true), None)
-
-
-def _holds(condition: Any, symbol: sympy.Symbol, size: int) -> bool:
-    try:
-        return bool(condition.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
-    except ZeroDivisionError:  # the model fails too
-        return False
 
 
 def sizes_in_words(low: int | None, high: int | None, least: int = 2) -> str:

@@ -8,18 +8,25 @@ from onnx_ir import Value
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.sizes.symbolic_sizes import Size
+from fx_onnx.sizes.symbolic_sizes import Size, may_be_empty
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._known_tensors import filled, scale_and_bias
 from fx_onnx.translations._value_dtype import value_dtype
 
 
-def _has_one_dtype(input: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> bool:
-    return all(parameter is None or parameter.dtype == input.dtype for parameter in (weight, bias))
+def _has_kernel(
+    input: torch.Tensor,
+    normalized_shape: Sequence[Size],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+) -> bool:
+    """Returns whether all dtypes are equal, and no normalized axis may be empty, which ONNX Runtime refuses."""
+    has_one_dtype = all(parameter is None or parameter.dtype == input.dtype for parameter in (weight, bias))
+    return has_one_dtype and not any(map(may_be_empty, input.shape[-len(normalized_shape) :]))
 
 
-@translates(aten.layer_norm.default, supports=_has_one_dtype)
+@translates(aten.layer_norm.default, supports=_has_kernel)
 def aten_layer_norm(
     op: Emitter,
     input: Value,

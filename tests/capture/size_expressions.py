@@ -739,7 +739,10 @@ FAMILIES = (
         lambda x, n: x[: n // 4] + x[:1],
         lambda x, n: x[: n // 2].softmax(0),
         lambda x, n: x[: n % 4].logsumexp(0),
+        lambda x, n: x[: n - n % 3].logsumexp(0),
+        lambda x, n: x[: n & 3].logsumexp(0),
         lambda x, n: x[: n // 2].argmax(0),
+        lambda x, n: F.layer_norm(x.T[:, : n // 3], (n // 3,)),
         lambda x, n: F.interpolate(x.T[None], scale_factor=(n // 2,)),
         lambda x, n: F.interpolate(x.T[None], size=n // 3),
         lambda x, n: torch.cdist(x, x, p=(n - 3) / 2),
@@ -765,6 +768,11 @@ FAMILIES = (
         lambda x, n, m: x[: n % m].amax(-1),
         lambda x, n, m: x[: n - m] @ x.T,
         lambda x, n, m: x + torch.ones(1, 4),
+        lambda x, n, m: x[: n if n > m else m].split(2)[0],
+        Row(lambda x, n, m: x[: n if n > m else m].split(3)[0], (6, 7)),
+        Row(lambda x, n, m: x[: n // m].unsqueeze(0).squeeze(), (7, 5)),
+        lambda x, n, m: x[: n // m].squeeze(),
+        lambda x, n, m: x[: abs(n - m)].logsumexp(0),
     ], (("n", "m"),), (9, 4)),
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from fx_onnx.sizes.size_text import (
     with_offsets_inside,
     without_symbols,
 )
+from fx_onnx.sizes.trial_sizes import condition_of
 
 a, b = sympy.symbols("s1 s17", integer=True, positive=True)
 LABELS = {"s1": "batch", "s17": "x.shape[1]"}
@@ -24,6 +25,8 @@ LABELS = {"s1": "batch", "s17": "x.shape[1]"}
     [
         (torch_functions.FloorDiv(a + 1, 2), "(batch + 1) // 2"),
         (torch_functions.Mod(a, 8) + 1, "(batch % 8) + 1"),
+        (torch_functions.BitwiseFn_bitwise_and(a, 3) + 1, "(batch & 3) + 1"),
+        (torch_functions.BitwiseFn_bitwise_or(a, 3) * 2, "2*(batch | 3)"),
         (sympy.Eq(torch_functions.Mod(a * b, 3), 0), "(batch*x.shape[1]) % 3 == 0"),
         (torch_functions.TruncToInt(0.7 * torch_functions.ToFloat(a)), "int(0.7*float(batch))"),
         (torch_functions.Max(a, b), "max(batch, x.shape[1])"),
@@ -79,12 +82,13 @@ HALF = torch_functions.FloorDiv(a, 2)
         (sympy.Ne(torch_functions.Mod(a, 2), 0), "batch % 2 == 1"),
         (sympy.Ne(torch_functions.Mod(a, 3), 0), None),
         (sympy.Or(sympy.Eq(sympy.Min(a, 4), 4), sympy.Eq(a, 1)), "(batch == 1) or (batch >= 4)"),
-        (sympy.Eq(torch_functions.FloorDiv(a, a - 2), 2), "batch == 4"),  # undefined for 2
+        (sympy.Eq(torch_functions.FloorDiv(a, a - 1), 2), "batch == 2"),
         (sympy.Eq(torch_functions.Mod(8 * a, 32), 0), "batch % 4 == 0"),
     ],
 )
 def test_the_simplest_form_of_a_condition(condition: sympy.Basic, text: str | None) -> None:
-    assert simple_condition(condition, a, "batch") == text
+    least = 1 if isinstance(condition, sympy.Or) else 2
+    assert simple_condition(condition_of(condition, (a,)), "batch", least) == text
 
 
 @pytest.mark.parametrize(

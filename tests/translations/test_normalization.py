@@ -5,6 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import fx_onnx
+from tests.capture.sample_modules import Function
+from tests.compare import assert_close
 from tests.harness import Case, bf16, cases, check, f16, f32, f64
 
 aten = torch.ops.aten
@@ -23,6 +25,7 @@ _GROUPS = ["Reshape", "InstanceNormalization", "Reshape", "Unsqueeze", "Mul", "U
         Case(F.layer_norm, f32(2, 5, 3), [5, 3], eps=0.5, emits=["LayerNormalization"], dynamic=False),
         Case(F.layer_norm, f32(2, 3), [3], f32(3), f32(3)),
         Case(F.layer_norm, f32(0, 3), [3], f32(3), f32(3), dynamic=False),
+        Case(F.layer_norm, f32(3, 0), [0], dynamic=False),
         Case(F.layer_norm, f64(2, 3), [3], f64(3), f64(3), dynamic=False),
         Case(F.layer_norm, f16(2, 3), [3], f16(3), f16(3), dynamic=False),
         Case(aten.native_layer_norm.default, f32(2, 5, 3), [3], f32(3), f32(3), 1e-5, dynamic=False),
@@ -111,3 +114,11 @@ def test_running_statistics_of_instance_norm_are_not_updated_and_a_warning_says_
     norm = torch.nn.InstanceNorm2d(3, track_running_stats=True).train()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="does not update the running statistics of instance_norm"):
         fx_onnx.export(norm, (torch.randn(2, 3, 4, 4),))
+
+
+def test_a_layer_norm_over_an_axis_that_may_be_empty() -> None:
+    function = Function(lambda x: F.layer_norm(x[:, : x.shape[1] // 3], (x.shape[1] // 3,)))
+    program = fx_onnx.export(function, (torch.randn(2, 7),), dynamic_shapes=({1: "n"},), verbose=False)
+    for size in (2, 3, 7, 12):
+        x = torch.randn(2, size)
+        assert_close(program(x), function(x))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.export import ExportedProgram
@@ -53,13 +54,15 @@ def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> 
     small = _small_sizes(program)
 
     def outcome(chosen: Callable[[int], int]) -> Outcome:
-        found = runs.compare_for_data(facts.given, chosen)
-        if found is Outcome.EQUAL and runs.others:
+        compared = runs.compare_for_data(facts.given, chosen)
+        if compared is Outcome.EQUAL and runs.others:
             sizes = runs.sizes.items()
-            branches.update({int(n): None for each, n in sizes if is_data_dependent(each)})
-        return found
+            branches.update({int(n): None for symbol, n in sizes if is_data_dependent(symbol)})
+        return compared
 
-    usual = next((n for n in _USUAL if outcome(_Size(n)) is Outcome.EQUAL and not runs.others), None)
+    usual = next(
+        (n for n in _USUAL if outcome(partial(_size_of, n, None, n)) is Outcome.EQUAL and not runs.others), None
+    )
     if usual is None:
         return DataSizes(tuple(branches), tuple(_sentences([*_assuming(program)], 1)))
     for size in small:
@@ -73,30 +76,22 @@ def _small_sizes(program: ExportedProgram) -> dict[int, None]:
     """Returns 1 and 0, and the sizes for which an expression in the shape of a tensor is 1 or 0."""
     values = (node.meta.get("val") for graph in _graphs(program) for node in graph.nodes)
     sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
-    found = {as_made(each) for each in sizes if isinstance(each, torch.SymInt)}
-    of_one = [each for each in found if is_data_dependent(each) and len(each.free_symbols) == 1]
-    tried = [(each.xreplace(dict.fromkeys(each.free_symbols, n)), n) for each in of_one for n in range(_LARGEST)]
+    made = {as_made(size) for size in sizes if isinstance(size, torch.SymInt)}
+    of_one = [size for size in made if is_data_dependent(size) and len(size.free_symbols) == 1]
+    tried = [(size.xreplace(dict.fromkeys(size.free_symbols, n)), n) for size in of_one for n in range(_LARGEST)]
     return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
 
 
-@dataclass(frozen=True)
-class _Size:
-    """Chooses a size for each number that depends on data, or for the one at a place and another one for the rest."""
-
-    size: int
-    place: int | None = None
-    usual: int = 0
-
-    def __call__(self, order: int) -> int:
-        """Returns the size of the number that is made at a place in the order."""
-        return self.size if self.place in (None, order) else self.usual
+def _size_of(size: int, only: int | None, usual: int, order: int) -> int:
+    """Returns the size of the number that is made at a place in the order: one size for all, or for one of them."""
+    return size if only in (None, order) else usual
 
 
-def _choices(size: int, usual: int, count: int) -> Iterator[_Size]:
-    """Yields choices of sizes: all are small, and each alone is."""
-    yield _Size(size)
+def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]]:
+    """Yields functions that choose the sizes, by their order: all are one size, and each alone is."""
+    yield partial(_size_of, size, None, usual)
     if 1 < count < _MANY:
-        yield from (_Size(size, place, usual) for place in range(count))
+        yield from (partial(_size_of, size, only, usual) for only in range(count))
 
 
 def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
@@ -107,9 +102,9 @@ def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
         if squeezes and (shape := node.args[0].meta["val"].shape):
             dims = node.args[1] if len(node.args) > 1 else range(len(shape))
             removed = [shape[axis] for axis in ([dims] if isinstance(dims, int) else dims)]
-            if any(free_unbacked_symbols(each) and not statically_known_true(each != 1) for each in removed):
+            if any(free_unbacked_symbols(size) and not statically_known_true(size != 1) for size in removed):
                 yield node
-        elif any(isinstance(each, torch.SymInt) and _is_replaced(each) for each in sizes):
+        elif any(isinstance(size, torch.SymInt) and _is_replaced(size) for size in sizes):
             yield node
 
 
@@ -118,7 +113,7 @@ def _is_replaced(size: torch.SymInt) -> bool:
 
 
 def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
-    return [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+    return [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
 
 
 def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:

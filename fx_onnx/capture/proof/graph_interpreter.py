@@ -37,7 +37,8 @@ class GraphInterpreter(torch.fx.Interpreter):
         """Runs a node; an item of a list that nothing uses may not exist."""
         if n.target is operator.getitem and not n.users:
             return None
-        if self._others is not None and n.op == "call_function" and not getattr(n.target, "_schema", _ANY).returns:
+        schema = getattr(n.target, "_schema", None)  # None for a function that is no operator
+        if self._others is not None and n.op == "call_function" and schema is not None and not schema.returns:
             return None
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
@@ -80,12 +81,6 @@ class GraphInterpreter(torch.fx.Interpreter):
             piece if list(getattr(piece, "shape", ())) == shape else None
             for piece, shape in zip(own, shapes, strict=False)
         ]
-
-
-class _ANY:
-    """The schema of a function that is no operator, which returns something."""
-
-    returns = True
 
 
 def _tensors_and_numbers(value: Any) -> Sequence[Any]:

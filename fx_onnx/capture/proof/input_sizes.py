@@ -22,7 +22,7 @@ from fx_onnx.capture.dynamic_dims import (
     has_dim,
     integer_inputs,
 )
-from fx_onnx.capture.proof.size_candidates import Condition, Sizes
+from fx_onnx.capture.proof.size_candidates import Condition, Sizes, all_hold
 from fx_onnx.capture.request import Request
 from fx_onnx.sizes.trial_sizes import SIZES
 from fx_onnx.torch_internals.guard_private import is_from_file
@@ -49,16 +49,16 @@ class InputSizes:
         """The labels of all symbols of the inputs, by the names of the symbols."""
         self.defined: dict[sympy.Symbol, Any] = defined_sizes(self.inputs)
         """The sizes that the caller defines by others."""
-        self.shape_env = next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
+        self.shape_env = next((tensor.shape_env for tensor in self.inputs if tensor.shape_env is not None), None)
         self.larger: Sizes = {}
         """The example's sizes, but at least 2 where the guards of the capture allow it; see ``enlarge``."""
 
     def enlarge(self, guards: Sequence[Condition]) -> None:
         """Makes each size of the example that is 0 or 1 a 2, where the guards hold then."""
         self.larger = dict(self.example)
-        for symbol in [each for each, size in self.example.items() if size < 2]:
+        for symbol in [symbol for symbol, size in self.example.items() if size < 2]:
             sizes = {**self.larger, symbol: 2}
-            if all(each.holds(sizes) for each in guards if symbol in each.symbols):
+            if all(guard.holds(sizes) for guard in guards if symbol in guard.symbols):
                 self.larger = sizes
 
     @cached_property
@@ -105,34 +105,42 @@ class InputSizes:
         points: Any = itertools.product(*sizes)
         if len(symbols) >= MANY:
             given = [self.larger[symbol] for symbol in symbols]
-            points = [(*given[:n], size, *given[n + 1 :]) for n, each in enumerate(sizes) for size in each]
+            points = [(*given[:n], size, *given[n + 1 :]) for n, choices in enumerate(sizes) for size in choices]
         return [dict(zip(symbols, point, strict=True)) for point in points if not condition.test(*point)]
 
-    def completed(self, point: Sizes, conditions: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""
+    def completed(self, point: Sizes, conditions: Sequence[Condition], *more: int) -> Iterator[Sizes]:
+        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given.
+
+        They are tried with ``more`` sizes too.
+        """
         yield {**self.larger, **point}
-        related = {s for each in conditions if not point.keys().isdisjoint(each.symbols) for s in each.symbols}
-        others = [each for each in related if each not in point]
+        related = [condition for condition in conditions if not point.keys().isdisjoint(condition.symbols)]
+        others = list(dict.fromkeys(s for condition in related for s in condition.symbols if s not in point))
         if 0 < len(others) < MANY:
-            sizes = [self.requested(symbol, SIZES[min(len(others), len(SIZES) - 1)]) for symbol in others]
+            sizes = [self.requested(symbol, (*SIZES[min(len(others), len(SIZES) - 1)], *more)) for symbol in others]
             for values in itertools.product(*sizes):
                 yield {**self.larger, **point, **dict(zip(others, values, strict=True))}
 
     def small(self) -> list[Sizes]:
         """Returns small sizes from 1 on: of each dim alone, and of all dims together if there are few."""
-        symbols = [each for each in self.names if each in self.larger]
-        found: list[Sizes] = [
+        symbols = [symbol for symbol in self.names if symbol in self.larger]
+        points: list[Sizes] = [
             {**self.larger, symbol: n} for symbol in symbols for n in self.requested(symbol, range(1, SMALL)) if n
         ]
         if 1 < len(symbols) <= 3:
-            sizes = [[n for n in self.requested(each, range(1, _SMALL_OF_ALL)) if n] for each in symbols]
-            found += [dict(zip(symbols, point, strict=True)) for point in itertools.product(*sizes)]
-        return found
+            sizes = [[n for n in self.requested(symbol, range(1, _SMALL_OF_ALL)) if n] for symbol in symbols]
+            points += [dict(zip(symbols, point, strict=True)) for point in itertools.product(*sizes)]
+        return points
+
+    def at(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> Sizes | None:
+        """Returns sizes in which a dim has a size, at which conditions hold; None if it is not requested."""
+        points = self.completed({symbol: size}, conditions, 1) if self.declared(symbol)[0] <= size else ()
+        return next((point for point in points if all_hold(conditions, point)), None)
 
     def may_be(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> bool:
         """Returns whether a dim may have a size: it is requested, and conditions hold."""
         sizes = {**self.larger, symbol: size}
-        return self.declared(symbol)[0] <= size and all(each.holds(sizes) for each in conditions)
+        return self.declared(symbol)[0] <= size and all_hold(conditions, sizes)
 
     def arguments(
         self, sizes: Mapping[Any, int], made: Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
@@ -159,8 +167,8 @@ class InputSizes:
 
     def _shapes(self, sizes: Mapping[Any, int]) -> list[list[int]]:
         return [
-            [sizes.get((number, axis)) or self.size(each.dim(axis), sizes) for axis in range(each.value.ndim)]
-            for number, each in enumerate(self.inputs)
+            [sizes.get((number, axis)) or self.size(tensor.dim(axis), sizes) for axis in range(tensor.value.ndim)]
+            for number, tensor in enumerate(self.inputs)
         ]
 
     def size(self, dim: Any, sizes: Mapping[Any, int] | None = None) -> int:

@@ -70,9 +70,9 @@ class PairedRuns:
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
         values = [node.meta.get("val") for node, _ in self._inputs]
-        fake = [each for each in values if isinstance(each, FakeTensor)]
+        fake = [value for value in values if isinstance(value, FakeTensor)]
         self._mode: Any = fake[0].fake_mode if fake else None
-        devices = {each.device for each in fake}
+        devices = {tensor.device for tensor in fake}
         self._device = fake[0].device if len(devices) == 1 else None
         given = {} if model is None else _weights(model)
         fakes: dict[int, Any] = {}  # tied weights are one tensor
@@ -90,11 +90,11 @@ class PairedRuns:
         """
         self.others, self._chosen = [], chosen
         try:
-            if (found := self.compare(given)) in (Outcome.DIFFERENT, Outcome.RENUMBERED):
+            if (outcome := self.compare(given)) in (Outcome.DIFFERENT, Outcome.RENUMBERED):
                 self.others = []
                 with IndexByTensor():
-                    found = self.compare(given)
-            return found
+                    outcome = self.compare(given)
+            return outcome
         finally:
             self._chosen = None
 
@@ -190,7 +190,7 @@ class PairedRuns:
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
             with nullcontext() if on_meta else self._mode:
                 weights = _separate(weights, torch.Tensor.detach)
-            storages = {name: storage_id(each) for name, each in weights.items()}
+            storages = {name: storage_id(tensor) for name, tensor in weights.items()}
             if not on_meta:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
@@ -198,9 +198,9 @@ class PairedRuns:
             with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
-            values = [each for each in leaves if isinstance(each, (torch.Tensor, int, float))]
-            shapes, found = list(map(numbers.shape, values)), list(map(numbers.result, values))
-        return shapes, found, {name: numbers.versions.get(storage) for name, storage in storages.items()}
+            values = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
+            shapes, identities = list(map(numbers.shape, values)), list(map(numbers.result, values))
+        return shapes, identities, {name: numbers.versions.get(storage) for name, storage in storages.items()}
 
     def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
         """Compares the results of both for real arguments.
@@ -223,8 +223,8 @@ class PairedRuns:
         except Exception:  # an operator of the program refuses the sizes
             self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
-        tensors = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        if not any(each.numel() for each in want) and all(each.numel() for each in tensors):
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not any(tensor.numel() for tensor in want) and all(tensor.numel() for tensor in tensors):
             return Outcome.UNKNOWN  # the data left no element to compare
         self.seen = _difference(got, want, "differs", are_close)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
@@ -232,19 +232,19 @@ class PairedRuns:
     def _results_of_numbers(self, run: Callable[..., Any], args: Any, kwargs: Any, seed: int = 0) -> list[torch.Tensor]:
         """Returns the results of a run in eager mode, and the weights and buffers that it has written."""
         weights = {} if self._model is None else _weights(self._model)
-        size = sum(each.nbytes for each in {id(each): each for each in weights.values()}.values())
-        tensors = [each for each in pytree.tree_leaves((args, kwargs, weights)) if isinstance(each, torch.Tensor)]
-        has_numbers = not any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
+        size = sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in weights.values()}.values())
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs, weights)) if isinstance(leaf, torch.Tensor)]
+        has_numbers = not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in tensors)
         if self._model is None or size > _LARGE or self._has_control_flow or not has_numbers:
             raise Undecidable
         with random_numbers_of(self._program, seed), torch.no_grad():
             copies = _separate(weights, torch.clone)
-            versions = {name: each._version for name, each in copies.items()}
+            versions = {name: tensor._version for name, tensor in copies.items()}
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
             leaves = pytree.tree_leaves(run(given[0], given[1], copies))
-        written = (each for name, each in copies.items() if each._version != versions[name])
-        results = [*(each for each in leaves if isinstance(each, torch.Tensor)), *written]
-        if any(isinstance(each, FakeTensor) or each.is_meta for each in results):  # the trace has left a tensor
+        written = (tensor for name, tensor in copies.items() if tensor._version != versions[name])
+        results = [*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *written]
+        if any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in results):  # the trace has left a tensor
             raise Undecidable
         return results
 
@@ -261,13 +261,13 @@ class PairedRuns:
     def has_data_sizes(self) -> bool:
         """Whether tensors of the program have sizes that depend on data, or did before these were compared."""
         values = [node.meta.get("val") for graph in self._graphs for node in graph.nodes]
-        sizes = [size for each in values if isinstance(each, torch.Tensor) for size in each.shape]
+        sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
         return any(isinstance(size, torch.SymInt) and is_data_dependent(as_made(size)) for size in sizes)
 
     @property
     def _graphs(self) -> list[torch.fx.Graph]:
         modules = self._program.graph_module.modules()
-        return [each.graph for each in modules if isinstance(each, torch.fx.GraphModule)]
+        return [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:
@@ -315,7 +315,7 @@ def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: 
 
 
 def _are_empty(values: Iterable[Any]) -> bool:
-    return any(isinstance(each, torch.Tensor) and 0 in each.shape for each in values)
+    return any(isinstance(value, torch.Tensor) and 0 in value.shape for value in values)
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -327,5 +327,5 @@ def _separate(weights: Mapping[str, torch.Tensor], function: Callable[..., torch
 
     Tied weights stay one tensor.
     """
-    made = {id(each): function(each).requires_grad_(each.requires_grad) for each in weights.values()}
-    return {name: made[id(each)] for name, each in weights.items()}
+    made = {id(tensor): function(tensor).requires_grad_(tensor.requires_grad) for tensor in weights.values()}
+    return {name: made[id(tensor)] for name, tensor in weights.items()}

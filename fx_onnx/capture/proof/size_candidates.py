@@ -34,6 +34,7 @@ __all__ = [
     "RAISES",
     "Condition",
     "Sizes",
+    "all_hold",
     "changed_questions",
     "inner_conditions",
     "one_is_larger",
@@ -102,14 +103,19 @@ class Condition:
 
         What torch checks there is no exception of a model that runs for other sizes too.
         """
-        within = (each for each in branches if set(each.symbols) <= set(self.symbols))
-        return any(not any(map(each.holds, excluded)) for each in within)
+        within = (branch for branch in branches if set(branch.symbols) <= set(self.symbols))
+        return any(not any(map(branch.holds, excluded)) for branch in within)
+
+
+def all_hold(conditions: Iterable[Condition], sizes: Sizes) -> bool:
+    """Returns whether all conditions are true for sizes."""
+    return all(condition.holds(sizes) for condition in conditions)
 
 
 def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
     """Yields what the code asks that is true for some sizes and false for others, the model's own questions first."""
     questions = questions_of(shape_env)
-    for question in sorted(questions, key=lambda each: not questions[each].is_own):
+    for question in sorted(questions, key=lambda question: not questions[question].is_own):
         line, is_own = questions[question]
         if isinstance(question, Boolean) and question.free_symbols <= sizes.keys():
             asked = Condition(question, place=line, is_own=is_own)
@@ -119,7 +125,7 @@ def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[C
 
 def one_is_larger(symbols: Iterable[sympy.Symbol]) -> Condition:
     """Returns that not all sizes are 1, where the code does not ask for them but for a number that it made of them."""
-    return Condition(sympy.Or(*(sympy.Ne(each, 1) for each in symbols)), cause=BRANCH)
+    return Condition(sympy.Or(*(sympy.Ne(symbol, 1) for symbol in symbols)), cause=BRANCH)
 
 
 def weaker_conditions(condition: Condition) -> Iterator[Condition]:
@@ -127,11 +133,11 @@ def weaker_conditions(condition: Condition) -> Iterator[Condition]:
 
     The forward may read the first pieces of a split only, whose number is a condition.
     """
-    found = [first >= second for first, second in permutations(condition.symbols, 2)]
+    forms = [first >= second for first, second in permutations(condition.symbols, 2)]
     if condition.is_count and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
         number, count = condition.expression.args
-        found += [number >= least for least in range(int(count), 1, -1)]
-    yield from (replace(condition, expression=each, converts=False) for each in found)
+        forms += [number >= least for least in range(int(count), 1, -1)]
+    yield from (replace(condition, expression=weaker, converts=False) for weaker in forms)
 
 
 def recorded_conditions(
@@ -144,17 +150,17 @@ def recorded_conditions(
         shape_env: torch's ShapeEnv, which holds the guards.
         defined: The sizes that the caller defines by others.
     """
-    found = dict[Any, Condition]()
+    conditions = dict[Any, Condition]()
     for dim, place in _squeezed(program):
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
-        found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
+        conditions.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
     bounds = [
-        (Condition(each, raises=True, place=at), is_static) for each, at, is_static in index_bounds(program, defined)
+        (Condition(bound, raises=True, place=at), is_static) for bound, at, is_static in index_bounds(program, defined)
     ]
-    found |= {each.expression: each for each, is_static in bounds if is_static}
-    found |= {each: Condition(each, True, "divides by it", at) for each, at in _divisors(program, defined)}
-    has_lists = any(program.graph.find_nodes(op="call_function", target=each) for each in _SPLITS)
+    conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
+    conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
+    has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:
@@ -169,10 +175,10 @@ def recorded_conditions(
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             raises = origin.raises and not _is_nonempty(part)
-            found.setdefault(part, Condition(part, raises, *facts, guard=recorded))
-    for each, _ in bounds:
-        found.setdefault(each.expression, each)
-    return list(found.values())
+            conditions.setdefault(part, Condition(part, raises, *facts, guard=recorded))
+    for bound, _ in bounds:
+        conditions.setdefault(bound.expression, bound)
+    return list(conditions.values())
 
 
 def _is_nonempty(condition: Any) -> bool:
@@ -192,7 +198,7 @@ def inner_conditions(program: ExportedProgram, defined: Mapping[sympy.Symbol, An
             for size in _inner(value.shape, defined):
                 predicates |= {sympy.Ne(size, n): f"has a size inside that is {n} for other sizes" for n in (1, 0)}
             if isinstance(node.target, OpOverload) and not node.target.is_view:
-                given = (each.meta.get("val") for each in node.all_input_nodes)
+                given = (argument.meta.get("val") for argument in node.all_input_nodes)
                 predicates |= {number >= 0: "gives a function a negative number" for number in _inner(given, defined)}
         for predicate, cause in predicates.items():
             if predicate not in known and predicate != sympy.true:
@@ -250,7 +256,7 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
         operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").found
-        schemas = [getattr(operator, each)._schema.arguments for each in operator.overloads()] if operator else []
+        schemas = [getattr(operator, name)._schema.arguments for name in operator.overloads()] if operator else []
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()

@@ -28,6 +28,7 @@ from fx_onnx.capture.proof.size_candidates import (
     RAISES,
     Condition,
     Sizes,
+    all_hold,
     changed_questions,
     inner_conditions,
     one_is_larger,
@@ -70,7 +71,7 @@ class SizeProof:
         self._request, self._program = request, program
         self.sizes = InputSizes(request, program)
         recorded = recorded_conditions(program, self.sizes.shape_env, self.sizes.defined)
-        self._guards = [each for each in recorded if each.symbols and self.sizes.names.keys() >= set(each.symbols)]
+        self._guards = [guard for guard in recorded if guard.symbols and self.sizes.names.keys() >= {*guard.symbols}]
         self.sizes.enlarge(self._guards)
         self._runs = SizeRuns(self.sizes, runs)
 
@@ -84,28 +85,28 @@ class SizeProof:
         kept: dict[Condition, list[Sizes]] = {}
         dropped: list[Condition] = []
         for condition in self._guards:
-            known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
-            points = [p for p in self.sizes.excluded(condition) if all(each.holds(p) for each in known)]
+            known = [other for other in kept if set(other.symbols) <= set(condition.symbols)]
+            points = [p for p in self.sizes.excluded(condition) if all_hold(known, p)]
             if condition.raises and condition.is_in_branch(dropped, points):
                 condition = replace(condition, raises=False)
             decided = list(self._decided(condition, points, list(kept))) if points else []
             kept.update(dict.fromkeys(decided, points))
             dropped += [condition] if points and not decided else []
-        for condition in sorted(kept, key=lambda each: len(kept[each])):
-            others = [each for each in kept if each is not condition and each.kind == condition.kind]
-            others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
-            if all(any(not each.holds(point) for each in others) for point in kept[condition]):
+        for condition in sorted(kept, key=lambda condition: len(kept[condition])):
+            others = [other for other in kept if other is not condition and other.kind == condition.kind]
+            others = [other for other in others if set(other.symbols) <= set(condition.symbols)]
+            if not any(all_hold(others, point) for point in kept[condition]):
                 del kept[condition]
         proven = list(kept)
         for small in (self._small_sizes, self._joint_ones, self._inner_sizes):
             proven += list(small(proven))
-        proven.sort(key=lambda each: each.kind)
+        proven.sort(key=lambda condition: condition.kind)
         if (shape_env := self.sizes.shape_env) is not None:
             ranges = {symbol: self.sizes.declared(symbol) for symbol in self.sizes.names}
             if disproved := disproved_guards(shape_env):
                 forget_guards(shape_env, disproved, ranges)
             if not isinstance(self._request.model, ExportedProgram):
-                check_conditions(self._program, shape_env, [each.expression for each in proven], ranges)
+                check_conditions(self._program, shape_env, [condition.expression for condition in proven], ranges)
                 assume_sizes_from_2(shape_env)
         return proven
 
@@ -116,16 +117,16 @@ class SizeProof:
         An axis of size 1 broadcasts to any size, so that nothing is tried.
         """
         static = {
-            (number, axis): each.dim(axis)
-            for number, each in enumerate(self.sizes.inputs)
-            for axis in each.request.axes
-            if isinstance(each.dim(axis), int) and each.dim(axis) != 1
+            (number, axis): tensor.dim(axis)
+            for number, tensor in enumerate(self.sizes.inputs)
+            for axis in tensor.request.axes
+            if isinstance(tensor.dim(axis), int) and tensor.dim(axis) != 1
         }
         tried = {1, 2, *self.sizes.larger.values()}
         return {
-            place
-            for place, size in static.items()
-            if all(self.raises_for({place: other}) for other in tried | {size + 1} if other != size)
+            axis
+            for axis, size in static.items()
+            if all(self.raises_for({axis: other}) for other in tried | {size + 1} if other != size)
         }
 
     @cached_property
@@ -135,7 +136,7 @@ class SizeProof:
         A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers.
         """
         larger = self.sizes.larger
-        if not self.sizes.names or not all(each.holds(larger) for each in self.conditions):
+        if not self.sizes.names or not all_hold(self.conditions, larger):
             return None
         ((_, outcome),) = self._runs.decided([larger])
         return self._runs.other_line() if outcome is Outcome.DIFFERENT else None
@@ -144,13 +145,13 @@ class SizeProof:
         """Returns whether the program is wrong for the sizes of the user's example."""
         pairs = dims_and_sizes(self._request, self.sizes.inputs)
         fixed = any(isinstance(dim, int) and dim != size for dim, size in pairs)
-        return fixed or not all(each.holds(self.sizes.example) for each in self.conditions)
+        return fixed or not all_hold(self.conditions, self.sizes.example)
 
     def fixes(self, number: int, axis: int) -> bool:
         """Returns whether the program needs one size of an axis of an input."""
         dim = self.sizes.inputs[number].dim(axis)
-        equations = (each for each in self.conditions if isinstance(each.expression, sympy.Eq))
-        return isinstance(dim, int) or any(each.symbols == (dim,) for each in equations)
+        equations = (condition for condition in self.conditions if isinstance(condition.expression, sympy.Eq))
+        return isinstance(dim, int) or any(equation.symbols == (dim,) for equation in equations)
 
     def raises_for(self, sizes: Mapping[tuple[int, int], int]) -> bool:
         """Returns whether the module raises an exception for other sizes, by the number of an input and its axis."""
@@ -161,7 +162,7 @@ class SizeProof:
         larger = self.sizes.larger
         points = [{**larger, symbol: n} for symbol in larger for n in (2 * larger[symbol] - 1, 2 * larger[symbol])]
         joint = [{symbol: factor * n for symbol, n in larger.items()} for factor in (2, 3)]
-        return next((each for each in (*joint, *points) if all(c.holds(each) for c in self.conditions)), larger)
+        return next((point for point in (*joint, *points) if all_hold(self.conditions, point)), larger)
 
     def given(self) -> tuple[Any, Any]:
         """Returns new tensors without values for the example's arguments."""
@@ -171,7 +172,7 @@ class SizeProof:
     def truncated(self) -> bool:
         """Whether the model itself calls ``int`` with an expression of sizes, as in ``int(0.7 * n)``."""
         origins = map(guard_origin, getattr(self.sizes.shape_env, "guards", ()))
-        return any(each.truncates and each.call is None for each in origins)
+        return any(origin.truncates and origin.call is None for origin in origins)
 
     # --- candidates -------------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class SizeProof:
         ones = {symbol: 1 for symbol in self.sizes.larger if self.sizes.may_be(symbol, 1, kept)}
         for point, _ in tried:
             sizes = {**self.sizes.larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
-            if all(each.holds(sizes) for each in kept):
+            if all_hold(kept, sizes):
                 yield sizes
 
     def _weakened(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Condition]:
@@ -229,7 +230,7 @@ class SizeProof:
             if (
                 all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
                 and not any(map(condition.holds, outside))
-                and all(self._outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
+                and all(self._runs.outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
                 and self._runs.all_raise(self._tries(outside, kept, _NEAREST))
             ):
                 if condition.converts:
@@ -267,8 +268,8 @@ class SizeProof:
         are_one = [condition_of(sympy.Eq(side, 1), symbols) for side in sides]
         given = {symbol: self.sizes.larger[symbol] for symbol in symbols}
         at_one = ({**given, symbol: 1} for symbol in symbols if self.sizes.may_be(symbol, 1, kept))
-        excluded = (each for each in (*at_one, *points) if not condition.holds(each))
-        small = (each for each in excluded if any(is_one(*each.values()) for is_one in are_one))
+        excluded = (point for point in (*at_one, *points) if not condition.holds(point))
+        small = (point for point in excluded if any(is_one(*point.values()) for is_one in are_one))
         yield from itertools.islice(small, 2)
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
@@ -284,17 +285,14 @@ class SizeProof:
         near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
         smallest = min(near, key=lambda point: sum(point.values()), default={})
         chosen = near if len(near) <= _TRIES else [*near[:nearest], near[len(near) // 2], near[-1], smallest]
-        checks = [each for each in self._guards if each.raises]
+        checks = [guard for guard in self._guards if guard.raises]
         for point in chosen:
             known = [*kept, *checks]
-            allowed = (each for each in self.sizes.completed(point, known) if all(c.holds(each) for c in kept))
+            allowed = (sizes for sizes in self.sizes.completed(point, known) if all_hold(kept, sizes))
             first = next(allowed, None)
             if first is not None:
-                passing = (each for each in itertools.chain([first], allowed) if all(c.holds(each) for c in checks))
+                passing = (sizes for sizes in itertools.chain([first], allowed) if all_hold(checks, sizes))
                 yield next(passing, first)
-
-    def _outcome(self, sizes: Mapping[Any, int]) -> Outcome:
-        return self._runs.outcome(sizes)
 
     # --- sizes that torch takes for usual ones ------------------------------------------------------------------------
 
@@ -307,32 +305,34 @@ class SizeProof:
         """
         larger, zeros, ones = self.sizes.larger, self._opened(0, kept), self._opened(1, kept)
         together = {**larger, **dict.fromkeys(ones, 1)}
-        if len(ones) > 1 and self._outcome(together) is Outcome.EQUAL:
-            asked = {each: self._changed_questions(larger, {**larger, each: 1}) for each in ones}
-            ones = {each: ones[each] for each in ones if any(question.holds(together) for question in asked[each])}
-        for size, candidates in ((1, ones), (0, zeros)):
-            for symbol, condition in candidates.items():
-                point = {**larger, symbol: size}
-                if self._outcome(point) is Outcome.UNKNOWN and not condition.symbols:
-                    continue  # the code does not ask
-                tried = self._runs.decided([point])
-                ((_, outcome),) = tried
-                place = condition.place or next((each.place for each in self._changed_questions(larger, point)), "")
-                condition = replace(condition, place=place)
-                if outcome is Outcome.RAISES and size == 1:
-                    yield self._least(symbol, condition)
-                elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
-                    excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
-                    yield self._witnessed(excluding, tried, _WRONG)
+        is_allowed = all_hold(kept, together)
+        if len(ones) > 1 and is_allowed and self._runs.outcome(together) is Outcome.EQUAL:
+            asked = {symbol: self._changed_questions(larger, {**larger, symbol: 1}) for symbol in ones}
+            ones = {s: guard for s, guard in ones.items() if any(question.holds(together) for question in asked[s])}
+        known = [*kept]
+        for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
+            point = self.sizes.at(symbol, size, known)
+            if point is None or (self._runs.outcome(point) is Outcome.UNKNOWN and not condition.symbols):
+                continue  # the code does not ask
+            tried = self._runs.decided([point])
+            ((_, outcome),) = tried
+            lines = (question.place for question in self._changed_questions(larger, point))
+            condition = replace(condition, place=condition.place or next(lines, ""))
+            if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
+                known.append(self._least(symbol, condition))
+            elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
+                excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
+                known.append(self._witnessed(excluding, tried, _WRONG))
+        yield from known[len(kept) :]
 
     def _joint_ones(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
         sizes = {**self.sizes.larger, **(ones := dict.fromkeys(self._opened(1, kept), 1))}
-        if len(ones) < 2 or not all(each.holds(sizes) for each in kept):
+        if len(ones) < 2 or not all_hold(kept, sizes):
             return
         ((_, outcome),) = self._runs.decided([sizes])
         if outcome in (Outcome.DIFFERENT, Outcome.RENUMBERED):
-            asked = [each for each in self._changed_questions(self.sizes.larger, sizes) if each.is_own]
+            asked = [question for question in self._changed_questions(self.sizes.larger, sizes) if question.is_own]
             yield from asked or ([one_is_larger(ones)] if outcome is Outcome.DIFFERENT else [])
 
     def _inner_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
@@ -344,28 +344,28 @@ class SizeProof:
         if isinstance(self._request.model, ExportedProgram):
             return
         names, equal = self.sizes.names.keys(), self._runs.equal
-        left = [each for each in inner_conditions(self._program, self.sizes.defined) if {*each.symbols} <= names]
+        left = [inner for inner in inner_conditions(self._program, self.sizes.defined) if {*inner.symbols} <= names]
         if not left:
             return
-        points = [point for point in self.sizes.small() if all(each.holds(point) for each in kept)]
-        empty = [each.expression.args[0] for each in left if _is_of(each, 0) and not all(map(each.holds, points))]
+        points = [point for point in self.sizes.small() if all_hold(kept, point)]
+        empty = [inner.expression.args[0] for inner in left if _is_of(inner, 0) and not all(map(inner.holds, points))]
         empty_sizes(self.sizes.shape_env).update(empty)
-        left = [each for each in left if not _is_of(each, 1) or all(map(each.holds, equal))]
+        left = [inner for inner in left if not _is_of(inner, 1) or all(map(inner.holds, equal))]
         for _ in range(_INNER_TRIES):
-            excluded = [[each for each in left if not each.holds(point)] for point in points]
+            excluded = [[inner for inner in left if not inner.holds(point)] for point in points]
             most = max(excluded, key=len, default=[])
             if not most:
                 return
             point = points[excluded.index(most)]
-            of_kernels = not all(_is_of(each, 1) for each in most)
+            of_kernels = not all(_is_of(inner, 1) for inner in most)
             ((_, outcome),) = self._runs.decided([point], of_kernels)
-            left = [each for each in left if each not in most]
+            left = [inner for inner in left if inner not in most]
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                found = replace(_simplest(most[0], points), kind="bound" if outcome is Outcome.RAISES else "finding")
-                yield self._witnessed(found, [(point, outcome)], {outcome})
-                points = [point for point in points if found.holds(point)]
+                proven = replace(_simplest(most[0], points), kind="bound" if outcome is Outcome.RAISES else "finding")
+                yield self._witnessed(proven, [(point, outcome)], {outcome})
+                points = [point for point in points if proven.holds(point)]
                 left += most[1:]
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
@@ -376,22 +376,22 @@ class SizeProof:
         larger = self.sizes.larger
         largest = min(larger[symbol], _LARGEST_LEAST)
         least = next((n for n in range(2, largest) if not self._runs.all_raise([{**larger, symbol: n}])), largest)
-        small = {each: min(2, size) for each, size in larger.items()} | {symbol: 1}
+        small = {other: min(2, size) for other, size in larger.items()} | {symbol: 1}
         kind: Any = "bound" if self._runs.all_raise([small]) else condition.kind
-        found = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
-        return self._witnessed(found, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
+        bound = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
+        return self._witnessed(bound, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
         """Returns the symbols that may have a size, each with a guard that is false there, if torch recorded one."""
-        larger, may_be = self.sizes.larger, self.sizes.may_be
-        tried = [each for each in self.sizes.names if each in larger] if len(self.sizes.names) < MANY else []
-        found = {symbol: Condition(sympy.true) for symbol in tried if may_be(symbol, size, kept)}
+        larger, at = self.sizes.larger, self.sizes.at
+        tried = [symbol for symbol in self.sizes.names if symbol in larger] if len(self.sizes.names) < MANY else []
+        opened = {symbol: Condition(sympy.true) for symbol in tried if at(symbol, size, kept) is not None}
         for guard in self._guards:
             if not guard.raises and (size or guard.is_own) and guard.holds(larger):
                 for symbol in guard.symbols:
-                    if not guard.holds({**larger, symbol: size}) and may_be(symbol, size, kept):
-                        found[symbol] = guard
-        return found
+                    if not guard.holds({**larger, symbol: size}) and at(symbol, size, kept) is not None:
+                        opened[symbol] = guard
+        return opened
 
     def _changed_questions(self, sizes: Sizes, others: Sizes) -> list[Condition]:
         """Returns what the code asks whose answer is another one for other sizes, the model's own questions first."""

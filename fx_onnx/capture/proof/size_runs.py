@@ -66,13 +66,13 @@ class SizeRuns:
         tried = [(point, self.outcome(point)) for point in points]
         decided = list(tried)
         for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
-            places = [place for place, each in enumerate(tried) if each[1] is outcome]
+            places = [place for place, pair in enumerate(tried) if pair[1] is outcome]
             if outcome is Outcome.DIFFERENT:
                 places = [place for place in places if min(tried[place][0].values()) < 2]
             known = [self.of_numbers(tried[place][0]) for place in places[:most]]
             for place, of_numbers in zip(places, known * len(places) if len({*known}) == 1 else known, strict=False):
                 decided[place] = tried[place][0], self._with_numbers(outcome, of_numbers)
-            if any(each is Outcome.DIFFERENT for _, each in decided):
+            if any(outcome is Outcome.DIFFERENT for _, outcome in decided):
                 break  # one difference is enough
         return decided
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import sympy
+
 from fx_onnx.capture.proof.input_sizes import InputSizes
 from fx_onnx.capture.proof.size_candidates import RAISES, Condition, weaker_conditions
 from fx_onnx.sizes.dim_table import SizeCondition
@@ -19,11 +21,12 @@ _OPERATORS = (" / ", "//", "%", "max(", "min(", "*", " - ")
 
 def described(conditions: list[Condition], sizes: InputSizes) -> Iterator[SizeCondition]:
     """Yields conditions over the names of the dims."""
-    for each in conditions:
-        dims = tuple(sizes.names[symbol] for symbol in each.symbols)
-        cause = each.cause if each.kind == "finding" else RAISES
-        witness = {sizes.names.get(symbol, str(symbol)): size for symbol, size in each.witness}
-        yield SizeCondition(_text(each, sizes), each.kind, dims, cause, each.place, witness, each.seen, each.test)
+    for condition in conditions:
+        dims = tuple(sizes.names[symbol] for symbol in condition.symbols)
+        cause = condition.cause if condition.kind == "finding" else RAISES
+        witness = {sizes.names.get(symbol, str(symbol)): size for symbol, size in condition.witness}
+        told = _text(condition, sizes), condition.kind, dims, cause, condition.place
+        yield SizeCondition(*told, witness, condition.seen, condition.test)
 
 
 def sentence(finding: Condition, sizes: InputSizes) -> str:
@@ -61,11 +64,12 @@ def _text(condition: Condition, sizes: InputSizes) -> str:
     text = expression_text(expression, sizes.labels)
     if len(symbols) == 2 and any(part in text for part in _OPERATORS):
         excluded = sizes.excluded(condition)
-        equal = (each.expression for each in weaker_conditions(condition) if sizes.excluded(each) == excluded)
+        equal = (weaker.expression for weaker in weaker_conditions(condition) if sizes.excluded(weaker) == excluded)
         return expression_text(next(equal, expression), sizes.labels)
     is_short = condition.converts and len(text) <= _LONG
     if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
         return text
     only = excluded_size(condition)
     label = sizes.names[symbols[0]]
-    return f"{label} != {only}" if only is not None else simple_condition(expression, symbols[0], label) or text
+    least = 1 if isinstance(expression, sympy.Or) else 2  # such a condition names an exception
+    return f"{label} != {only}" if only is not None else simple_condition(condition.test, label, least) or text

@@ -92,7 +92,7 @@ class ValueNumbers(TorchDispatchMode):
         Views, and the shapes of several tensors, are checked alike on each device.
         """
         schema, given = self._last or (None, [])
-        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
         return schema is not None and not schema.may_view and len(tensors) == 1 and _is_empty(tensors[0])
 
     def find_line(self) -> None:
@@ -141,8 +141,8 @@ class ValueNumbers(TorchDispatchMode):
         if not isinstance(value, torch.SymInt) or self._chosen is None:
             return value
         names = symbolic_expression(value).xreplace(self._symbols)
-        orders = {each: self.made.setdefault(str(each), len(self.made)) for each in names.free_symbols}
-        return int(names.xreplace({each: self._chosen(order) for each, order in orders.items()}))
+        orders = {symbol: self.made.setdefault(str(symbol), len(self.made)) for symbol in names.free_symbols}
+        return int(names.xreplace({symbol: self._chosen(order) for symbol, order in orders.items()}))
 
     def shape(self, value: Any) -> tuple[Any, ...]:
         """Returns the dtype and the shape of a tensor, or the type of another value."""
@@ -244,7 +244,7 @@ class ValueNumbers(TorchDispatchMode):
         if schema.takes_device:
             kwargs = {**kwargs, "device": _META}
         given = _leaves((args, kwargs.values()))
-        if any(isinstance(each, torch.Tensor) and not each.is_meta for each in given):
+        if any(isinstance(leaf, torch.Tensor) and not leaf.is_meta for leaf in given):
             args, kwargs = pytree.tree_map_only(torch.Tensor, self.placed, (args, kwargs))
         return args, kwargs
 
@@ -299,8 +299,8 @@ def _layout(value: Any) -> Hashable:
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
     """Yields the values, and those in lists among them."""
-    for each in values:
-        yield from _leaves(each) if isinstance(each, _LISTS) else (each,)
+    for value in values:
+        yield from _leaves(value) if isinstance(value, _LISTS) else (value,)
 
 
 class _Schema(NamedTuple):
@@ -321,18 +321,18 @@ class _Schema(NamedTuple):
 def _schema(func: OpOverload) -> _Schema:
     schema = func._schema
     arguments = schema.arguments
-    tensors = sum("Tensor" in str(each.type) for each in arguments)
+    tensors = sum("Tensor" in str(argument.type) for argument in arguments)
     is_in_place = schema.name.endswith("_") and torch.Tag.inplace_view not in func.tags
     return _Schema(
         schema.name.removeprefix("aten::"),
-        [(each.name, each.default_value) for each in arguments],
-        [place for place, each in enumerate(arguments) if each.alias_info is not None and each.alias_info.is_write],
+        [(argument.name, argument.default_value) for argument in arguments],
+        [place for place, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write],
         schema.is_mutable,
         schema.is_mutable and tensors == 1 and is_in_place,
         bool(schema.returns) and schema.returns[0].alias_info is not None,
         torch.Tag.nondeterministic_seeded in func.tags,
         not _NEEDS_VALUES.isdisjoint(func.tags) and func._schema.name != "aten::index",
-        any(each.name == "device" for each in arguments),
+        any(argument.name == "device" for argument in arguments),
     )
 
 
@@ -341,12 +341,12 @@ def _arguments(schema: _Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
     A slice without bounds has the same arguments as one with the bounds of its axis.
     """
-    found = [*args, *(kwargs.get(name, default) for name, default in schema.parameters[len(args) :])]
+    ordered = [*args, *(kwargs.get(name, default) for name, default in schema.parameters[len(args) :])]
     if schema.name == "slice":
-        tensor, dim, start, end, *step = found
+        tensor, dim, start, end, *step = ordered
         size = tensor.shape[dim]
-        found = [tensor, dim, start or 0, size if end is None or end == sys.maxsize else end, *step]
-    return found
+        ordered = [tensor, dim, start or 0, size if end is None or end == sys.maxsize else end, *step]
+    return ordered
 
 
 def _contents(tensor: torch.Tensor) -> Hashable:
