@@ -9,7 +9,7 @@ decisions that led to the result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,7 +45,14 @@ from fx_onnx.capture.examples import (
 from fx_onnx.capture.export_flag import exporting
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
-from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
+from fx_onnx.capture.patches.data_conditions import (
+    UNDECIDED,
+    current_path,
+    is_condition,
+    is_number,
+    left_out_checks,
+    stops_at_check,
+)
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
@@ -55,6 +62,7 @@ from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.size_words import excluded_size, sentence
 from fx_onnx.capture.state_calls import dependent_values
 from fx_onnx.capture.value_numbers import FakeRuns
+from fx_onnx.extension_points.rooms import find, is_installed
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -69,6 +77,7 @@ _logger = logging.getLogger("fx_onnx.stages")
 Decided = Callable[[str], None]
 """Receives what the capture decided, in a few words, such as ``captured in strict mode``."""
 
+_BRANCHES = "data_branches"
 _NUMBERS_IN_STRICT_MODE = (
     "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
     "Python number"
@@ -89,6 +98,9 @@ class Capture:
             example.
         dims: What became of each dynamic dim.
         data_branches: The sizes for which the program may need a branch where a size depends on data.
+        answers: What the conditions on data of the forward are on this path, in order; empty without a branch on data.
+        are_general: Whether the calls before each condition are those of all paths.
+        others: The captures of the other paths.
     """
 
     exported_program: ExportedProgram
@@ -99,6 +111,9 @@ class Capture:
     decisions: tuple[str, ...] = ()
     dims: DimTable = field(default_factory=DimTable)
     data_branches: tuple[int, ...] = ()
+    answers: tuple[bool, ...] = ()
+    are_general: tuple[bool, ...] = ()
+    others: tuple[Capture, ...] = ()
 
 
 def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
@@ -120,8 +135,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         facts = SizeProof(request, request.model, runs)
         decisions = ("skipped: the model is an ExportedProgram",)
         relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, request.model, runs)
-        result = Captured(request.model, False, facts, decisions, relations=relations, data_sizes=of_data)
-        strategy = "given"
+        results = [Captured(request.model, False, facts, decisions, relations=relations, data_sizes=of_data)]
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
         if in_training and request.training is None:
@@ -134,12 +148,18 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
         with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
-            result = _capture_module(request, request.model, decided)
-        strategy = f"torch.export(strict={result.strict})"
-    for decision in result.decisions:
+            results = _capture_paths(request, request.model, decided)
+    for decision in dict.fromkeys(decision for result in results for decision in result.decisions):
         decided(decision)
+    first, *others = (_checked(request, result) for result in results)
+    return replace(first, others=tuple(others))
+
+
+def _checked(request: Request, result: Captured) -> Capture:
+    """Returns a capture of a request, and warns of what became of its dims and of what its results depend on."""
     program, facts = result.program, result.facts
-    is_given = strategy == "given"
+    is_given = isinstance(request.model, ExportedProgram)
+    strategy = "given" if is_given else f"torch.export(strict={result.strict})"
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
     findings = [each for each in facts.conditions if each.kind == "finding"]
@@ -163,15 +183,47 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         for text in found:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
-    return Capture(program, names, facts.sizes.labels, specialized, strategy, result.decisions, dims, branches)
+    return Capture(
+        program,
+        names,
+        facts.sizes.labels,
+        specialized,
+        strategy,
+        result.decisions,
+        dims,
+        branches,
+        result.answers,
+        result.are_general,
+    )
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
 
 
-def _capture_module(request: Request, model: torch.nn.Module, decided: Decided) -> Captured:
-    """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim."""
-    captured = first = _attempt(request, model, original_example(request), strict=False)
+def _capture_paths(request: Request, model: torch.nn.Module, decided: Decided) -> Sequence[Captured]:
+    """Captures the model; one program for each path through a forward that branches on data."""
+    first = _attempt(request, model, original_example(request), strict=False)
+    if isinstance(first, UNDECIDED) and not is_number(first) and not has_scripts(model) and is_installed(_BRANCHES):
+        captured: Sequence[Captured] = find("capture", "paths")(
+            model, lambda: _capture_module(request, model, decided), decided
+        )
+        if captured:
+            return captured
+    return [_capture_module(request, model, decided, first)]
+
+
+def _capture_module(
+    request: Request, model: torch.nn.Module, decided: Decided, first: Captured | Exception | None = None
+) -> Captured:
+    """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim.
+
+    Args:
+        request: What to capture.
+        model: The module.
+        decided: Receives the decisions.
+        first: The outcome for the user's example in non-strict mode, if it is known.
+    """
+    captured = first = first or _attempt(request, model, original_example(request), strict=False)
     for example in _other_examples(request, first):
         other = _attempt(request, model, example, strict=False)
         if isinstance(other, Captured) and not other.facts.exclude_example():
@@ -216,7 +268,8 @@ def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator
 
 def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
     """Captures in strict mode where the model makes a Python integer of a size: strict mode keeps it symbolic."""
-    if captured.truncates_sizes and not captured.strict and not has_scripts(model):
+    is_possible = current_path() is None and not has_scripts(model)
+    if captured.truncates_sizes and not captured.strict and is_possible:
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, Captured) and other.frozen < captured.frozen:
             return other.because(_NUMBERS_IN_STRICT_MODE)
@@ -273,7 +326,11 @@ def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
     and one whose bool is compared, as in ``bool(x.sum() > 0) is True``, would be false for all data. A number of data,
     as in ``int(x.sum())``, stays symbolic there.
     """
-    if has_scripts(model) or (is_condition(error) and (not is_number(error) or compares_identity(model))):
+    if (
+        current_path() is not None
+        or has_scripts(model)
+        or (is_condition(error) and (not is_number(error) or compares_identity(model)))
+    ):
         return False
     own = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
     return not isinstance(error, own) and not is_dim_conflict(str(error))

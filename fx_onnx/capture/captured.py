@@ -29,6 +29,8 @@ class Captured:
         left_out: The places of the exceptions that the program does not raise.
         relations: The relations between dims that the user requested separately.
         data_sizes: What is known of the sizes that depend on data.
+        answers: What the conditions on data are on the path of the program, in order.
+        are_general: Whether the calls before each condition are those of all paths.
     """
 
     program: ExportedProgram
@@ -39,6 +41,8 @@ class Captured:
     left_out: tuple[str, ...] = ()
     relations: tuple[DimRelation, ...] = ()
     data_sizes: DataSizes = field(default_factory=DataSizes)
+    answers: tuple[bool, ...] = ()
+    are_general: tuple[bool, ...] = ()
 
     @property
     def restrictions(self) -> int:

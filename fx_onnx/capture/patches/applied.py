@@ -118,7 +118,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter(weights.watched())
         pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
         mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
-        conditions = enter(watch_conditions(changes.without_checks, mode.errors))
+        conditions = enter(watch_conditions(model, changes.without_checks, mode.errors))
         yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
         mode.refuse_lost_writes()
 

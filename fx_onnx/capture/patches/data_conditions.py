@@ -5,9 +5,10 @@ A condition may only decide whether the forward raises an exception, as in ``if 
 the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
 result. An exception that the model itself may catch decides about results, and is not left out.
 
-torch raises an error for every other condition, and where it needs a number or a size that depends on data. If the
-model catches that error, the captured program has the results of the handler for all data, so the capture counts as
-failed. The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
+torch raises an error for every other condition, and where it needs a number or a size that depends on data. A path
+(``on_path``) answers conditions instead; the room ``data_branches`` captures one program for each path. If the model
+catches the error, the captured program has the results of the handler for all data, so the capture counts as failed.
+The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
 
 A condition on sizes that depend on data may be certain for all sizes of the inputs but 0 and 1, which torch excludes
 unless they are sizes like any other. It is answered here, and the sizes for which it is certain become a guard.
@@ -17,22 +18,25 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections import Counter
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.check_sources import answer_of, is_caught
+from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
-from fx_onnx.messages.source_lines import innermost_line, is_internal
+from fx_onnx.messages.source_lines import innermost_line, is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
@@ -41,12 +45,11 @@ from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
-    free_unbacked_symbols,
 )
 
 __all__ = [
-    "UNDECIDED", "ConditionsOnData", "Redirected", "calling_frame", "is_condition", "is_number", "is_traced",
-    "left_out_checks", "stops_at_check", "watch_conditions",
+    "UNDECIDED", "ConditionsOnData", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
+    "is_condition", "is_number", "is_traced", "left_out_checks", "on_path", "stops_at_check", "watch_conditions",
 ]  # fmt: skip
 
 UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -54,6 +57,9 @@ UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicO
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 _DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+_TORCH = Path(torch.__file__).parent
+_OF_TENSORS = tuple(str(_TORCH / name) for name in ("_tensor.py", "nn", "distributions", "functional.py", "_export"))
+"""The files of torch that convert tensors to a bool as a model does; the first one also symbolic bools."""
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
@@ -75,6 +81,95 @@ class ConditionsOnData:
             caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
             if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
                 raise error
+
+
+class OffPathError(RuntimeError):
+    """Raised by a captured program that is one path of a model, where data or sizes take another branch."""
+
+
+class Told(NamedTuple):
+    """What a conversion to a bool returned.
+
+    Attributes:
+        answer: The answer; None if torch knew it.
+        is_check: Whether the answer is the one for which nothing is raised.
+        is_new: Whether the program gets the condition.
+    """
+
+    answer: bool | None = None
+    is_check: bool = False
+    is_new: bool = False
+
+
+class DataPath(ABC):
+    """The answers to the conditions on data on one path through the forward.
+
+    A run of the forward after the trace gets the answers of the trace, by the place of the call.
+
+    Attributes:
+        is_trace: whether no run has ended since ``begin``.
+    """
+
+    def __init__(self) -> None:
+        self._told = defaultdict[Any, list[Told]](list)
+        self._calls = Counter[Any]()
+
+    def begin(self) -> None:
+        """Begins a trace: the capture of a path may take several."""
+        self._told.clear()
+        self.is_trace = True
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Runs the forward."""
+        self._calls.clear()
+        try:
+            return call()
+        finally:
+            self.is_trace = False
+
+    def recall(self, frame: Any) -> Told | None:
+        """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
+        place = _place(frame)
+        told, count = self._told[place], self._calls[place]
+        self._calls[place] += 1
+        return told[count] if count < len(told) else None
+
+    def keep(self, frame: Any, told: Told) -> Told:
+        """Keeps what the trace is told."""
+        self._told[_place(frame)].append(told)
+        return told
+
+    @abstractmethod
+    def decide(self, value: Any, frame: Any) -> Told:
+        """Returns the answer for a tensor or a symbolic bool that a frame converts."""
+
+    @abstractmethod
+    def mark(self, value: Any, answer: bool) -> None:
+        """Records a condition and its answer in the program."""
+
+
+def _place(frame: Any) -> Any:
+    """Returns the call of the model's code; torch's code around it is another one after the trace."""
+    frame = user_frame(frame)
+    return frame.f_code, frame.f_lasti
+
+
+_path: ContextVar[DataPath | None] = ContextVar("fx_onnx_path", default=None)
+
+
+def current_path() -> DataPath | None:
+    """Returns the path on which a model is being captured; None without a path."""
+    return _path.get()
+
+
+@contextmanager
+def on_path(path: DataPath) -> Iterator[None]:
+    """Captures a model on a path within the context."""
+    token = _path.set(path)
+    try:
+        yield
+    finally:
+        _path.reset(token)
 
 
 def stops_at_check(error: Exception) -> bool:
@@ -152,38 +247,77 @@ class Redirected(TorchFunctionMode):
 
 
 @contextmanager
-def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterator[ConditionsOnData]:
+def watch_conditions(
+    model: torch.nn.Module, leave_out_checks: bool, errors: list[Exception]
+) -> Iterator[ConditionsOnData]:
     """Yields what happens to the conditions on data within the context; leaves out checks if requested.
 
     Args:
+        model: The model that is traced.
         leave_out_checks: Whether to leave out checks.
         errors: The list of the errors of functions of torch, to which those of conditions are added.
     """
-    found = ConditionsOnData(errors=errors)
+    found, path = ConditionsOnData(errors=errors), current_path()
     answering = partial(answered_by_sizes, keep=errors.append)
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_EVALUATE, Around(answering), "A model could catch the error.")]))
-        if leave_out_checks:
-            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
-                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, is_open, found)))
+        if path is not None:
+            path.begin()
+            stack.enter_context(watch_calls({model: path.run}))
+        if leave_out_checks or path is not None:
+            for kind in (torch.Tensor, torch.SymBool):
+                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, found, path)))
         yield found
 
 
 _EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
 
 
-def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:
-    """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
+def _answering(convert: Callable[[Any], bool], found: ConditionsOnData, path: DataPath | None) -> Any:
+    """Returns a replacement of ``__bool__`` that answers as a path does, and in a check as where nothing is raised."""
 
     def __bool__(self: Any) -> bool:
         frame = calling_frame()
-        answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
-        if answer is None or _may_be_caught(frame):
-            return original(self)
-        found.left_out[innermost_line(traceback.extract_stack(frame))] += 1
-        return answer
+        own = path if path is not None and _is_of_model(frame.f_code.co_filename, self) else None
+        told = None if own is None else own.recall(frame)
+        if own is not None and told is not None:
+            return _answer_again(convert, self, own, told)
+        count = len(found.errors)
+        try:
+            answer = convert(self)
+        except UNDECIDED:
+            check = None if _may_be_caught(frame) else answer_of(frame.f_code, frame.f_lasti)
+            if check is None and (own is None or not own.is_trace):
+                raise
+            del found.errors[count:]
+        else:
+            if own is not None:
+                own.keep(frame, Told())
+            return answer
+        if check is not None:
+            found.left_out[innermost_line(traceback.extract_stack(frame))] += 1
+        told = Told(check, is_check=True) if own is None or check is not None else own.decide(self, frame)
+        if own is not None:
+            own.keep(frame, told)
+            return _answer_again(convert, self, own, told)
+        return bool(told.answer)
 
     return __bool__
+
+
+def _answer_again(convert: Callable[[Any], bool], value: Any, path: DataPath, told: Told) -> bool:
+    """Returns what a path tells; a value that is there decides about an exception."""
+    if told.answer is None or (told.is_check and isinstance(value, torch.Tensor) and not is_traced(value)):
+        return convert(value)
+    if told.is_new:
+        path.mark(value, told.answer)
+    return told.answer
+
+
+def _is_of_model(filename: str, value: Any) -> bool:
+    """Returns whether the code of a model, or a function of torch that is such code, converts a value to a bool."""
+    tensors = _OF_TENSORS if isinstance(value, torch.Tensor) else _OF_TENSORS[:1]
+    return not is_internal(filename) or filename.startswith(tensors)
 
 
 def calling_frame() -> Any:
