@@ -186,7 +186,7 @@ def _decompose(job: AtenJob) -> AtenJob:
 
 def _translate(job: AtenJob) -> OnnxJob:
     model, custom = _model(job), job.options.custom_opsets
-    if job.captured.answers:
+    if job.captured.conditions:
         models = [model, *(_model(_aten_job(job, each)) for each in job.captured.others)]
         model = find("stages", "merge_paths")([job.captured, *job.captured.others], models)
     for domain in custom.keys() - model.graph.opset_imports.keys():

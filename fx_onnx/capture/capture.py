@@ -20,7 +20,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
-from fx_onnx.capture.captured import Captured
+from fx_onnx.capture.captured import Captured, DataCondition
 from fx_onnx.capture.data_sizes import data_sizes
 from fx_onnx.capture.diagnostics import (
     explain_failure,
@@ -51,7 +51,6 @@ from fx_onnx.capture.patches.data_conditions import (
     is_condition,
     is_number,
     left_out_checks,
-    stops_at_check,
 )
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity
@@ -98,8 +97,7 @@ class Capture:
             example.
         dims: What became of each dynamic dim.
         data_branches: The sizes for which the program may need a branch where a size depends on data.
-        answers: What the conditions on data of the forward are on this path, in order; empty without a branch on data.
-        are_general: Whether the calls before each condition are those of all paths.
+        conditions: The conditions on data on the path of the program, in order.
         others: The captures of the other paths.
     """
 
@@ -111,8 +109,7 @@ class Capture:
     decisions: tuple[str, ...] = ()
     dims: DimTable = field(default_factory=DimTable)
     data_branches: tuple[int, ...] = ()
-    answers: tuple[bool, ...] = ()
-    are_general: tuple[bool, ...] = ()
+    conditions: tuple[DataCondition, ...] = ()
     others: tuple[Capture, ...] = ()
 
 
@@ -192,8 +189,7 @@ def _checked(request: Request, result: Captured) -> Capture:
         result.decisions,
         dims,
         branches,
-        result.answers,
-        result.are_general,
+        result.conditions,
     )
 
 
@@ -203,7 +199,7 @@ def _checked(request: Request, result: Captured) -> Capture:
 def _capture_paths(request: Request, model: torch.nn.Module, decided: Decided) -> Sequence[Captured]:
     """Captures the model; one program for each path through a forward that branches on data."""
     first = _attempt(request, model, original_example(request), strict=False)
-    if isinstance(first, UNDECIDED) and not is_number(first) and not has_scripts(model) and is_installed(_BRANCHES):
+    if isinstance(first, UNDECIDED) and not is_number(first) and is_installed(_BRANCHES):
         captured: Sequence[Captured] = find("capture", "paths")(
             model, lambda: _capture_module(request, model, decided), decided
         )
@@ -346,9 +342,9 @@ def _attempt(
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
     that torch.export does not know, the capture is repeated with this class registered. If the forward computes
-    gradients of values that torch.export does not see, the capture is repeated with these values recorded. If it raises
-    an exception where a condition on data holds, the capture is repeated without these exceptions. If autograd refuses
-    the forward, as where it writes results of parameters into a view of a buffer, the capture is repeated without it.
+    gradients of values that torch.export does not see, the capture is repeated with these values recorded. If
+    autograd refuses the forward, as where it writes results of parameters into a view of a buffer, the capture is
+    repeated without it.
     """
     decisions = [example.decision] if example.decision else []
     dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
@@ -375,9 +371,6 @@ def _attempt(
         elif is_of_gradients(outcome) and torch.is_grad_enabled() and not changes.without_grad:
             changes = replace(changes, without_grad=True)
             decisions.append("repeated under torch.no_grad(), because the forward does not run outside of it")
-        elif stops_at_check(outcome) and not (strict or changes.without_checks):
-            changes = replace(changes, without_checks=True)
-            decisions.append("repeated without the exceptions that the forward raises if a condition on data holds")
         else:
             return outcome
 
@@ -420,12 +413,12 @@ def _export(
             raise
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
-        left_out, changed = tuple(record.conditions.left_out.elements()), record.changed_values
+        changed = record.changed_values
         facts = SizeProof(request, program, runs := FakeRuns(model, program))
         facts.conditions, facts.raising_axes  # noqa: B018  decided now, because the module runs as in the capture
         of_data = data_sizes(facts, program, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))
-        return Captured(program, strict, facts, (), state, left_out, tuple(dim_relations(facts)), of_data)
+        return Captured(program, strict, facts, (), state, (), tuple(dim_relations(facts)), of_data)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

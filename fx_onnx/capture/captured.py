@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from torch.export import ExportedProgram
 
@@ -13,7 +14,22 @@ from fx_onnx.capture.patches.dynamic_sizes import CHUNKS, SPLITS
 from fx_onnx.capture.python_state import ChangedValue
 from fx_onnx.capture.size_proof import SizeProof
 
-__all__ = ["Captured"]
+__all__ = ["Captured", "DataCondition"]
+
+
+class DataCondition(NamedTuple):
+    """A condition on data on one path through the forward.
+
+    Attributes:
+        answer: what it is on this path.
+        place: the line of the code, as ``(file:line: code)``.
+        is_general: whether the rest of the path leaves the sizes before it as they were there. What makes a size a
+            number, or excludes some, changes the calls before the condition too.
+    """
+
+    answer: bool
+    place: str
+    is_general: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,8 +45,7 @@ class Captured:
         left_out: The places of the exceptions that the program does not raise.
         relations: The relations between dims that the user requested separately.
         data_sizes: What is known of the sizes that depend on data.
-        answers: What the conditions on data are on the path of the program, in order.
-        are_general: Whether the calls before each condition are those of all paths.
+        conditions: The conditions on data on the path of the program, in order.
     """
 
     program: ExportedProgram
@@ -41,8 +56,7 @@ class Captured:
     left_out: tuple[str, ...] = ()
     relations: tuple[DimRelation, ...] = ()
     data_sizes: DataSizes = field(default_factory=DataSizes)
-    answers: tuple[bool, ...] = ()
-    are_general: tuple[bool, ...] = ()
+    conditions: tuple[DataCondition, ...] = ()
 
     @property
     def restrictions(self) -> int:

@@ -38,8 +38,8 @@ class Numbered:
     """The model of one path with the numbers of its values.
 
     Attributes:
-        answers: what the conditions are on the path, in order.
-        are_general: whether the calls before each condition are those of all paths.
+        facts: the conditions on data on the path, in order.
+        answers: what they are.
         model: the model.
         conditions: the numbers of the conditions.
         markers: the nodes that mark them.
@@ -50,7 +50,7 @@ class Numbered:
     """
 
     def __init__(self, capture: Capture, model: ir.Model, numbers: Numbers) -> None:
-        self.answers, self.are_general = capture.answers, capture.are_general
+        self.facts, self.answers = capture.conditions, tuple(each.answer for each in capture.conditions)
         self.model, self._numbers = model, numbers
         self.conditions: list[Number] = []
         self.markers: list[ir.Node] = []

@@ -162,14 +162,14 @@ class _Merger:
         Raises:
             CaptureError: each path computes another condition.
         """
-        for candidates in (paths, [each for each in paths if each.are_general[depth]]):
+        for candidates in (paths, [each for each in paths if each.facts[depth].is_general]):
             if len({each.conditions[depth] for each in candidates}) == 1:
                 path, number = candidates[0], candidates[0].conditions[depth]
                 self._emit(graph, env, path, path.closure([number]), paths)
                 return env[number]
         raise CaptureError(
             "A condition on data is another one on each path through the forward, because the code that follows fixes "
-            f"a size, or draws numbers in Python{_place(paths[0].markers[depth])}; write the branch with torch.cond.",
+            f"a size, or draws numbers in Python {paths[0].facts[depth].place}; write the branch with torch.cond.",
             id=MessageId.BRANCH_ON_DATA,
         )
 
@@ -206,7 +206,7 @@ class _Merger:
             bodies.append(body)
         pairs = [(known, known) if known is not None else pair for known, *pair in zip(fixed, *results, strict=True)]
         for one, other in pairs:
-            _refuse_unlike(one, other, marker)
+            _refuse_unlike(one, other, paths[0].facts[depth].place)
         return self._joined(graph, bodies, pairs, condition, marker)
 
     def _joined(
@@ -333,7 +333,7 @@ def _named_outputs(path: Numbered) -> Iterator[tuple[_Output, ir.Value]]:
         yield (target, str(value.metadata_props.get(metadata.OUTPUT_KIND)) if target else str(place)), value
 
 
-def _refuse_unlike(one: ir.Value, other: ir.Value, marker: ir.Node) -> None:
+def _refuse_unlike(one: ir.Value, other: ir.Value, place: str) -> None:
     """Raises a CaptureError if the results of two branches have another dtype or rank."""
     ranks = [None if value.shape is None else len(value.shape) for value in (one, other)]
     if one.dtype != other.dtype or (None not in ranks and ranks[0] != ranks[1]):
@@ -342,15 +342,9 @@ def _refuse_unlike(one: ir.Value, other: ir.Value, marker: ir.Node) -> None:
         ]
         raise CaptureError(
             f"A result is {texts[0]} where a condition on data is true, and {texts[1]} where it is false"
-            f"{_place(marker)}; let both branches return the same dtype and rank.",
+            f" {place}; let both branches return the same dtype and rank.",
             id=MessageId.BRANCH_ON_DATA,
         )
-
-
-def _place(marker: ir.Node) -> str:
-    """Returns `` (file:line)`` of a condition; empty if that is unknown."""
-    line = metadata.source_line(marker.metadata_props)
-    return f" ({line})" if line else ""
 
 
 def _values(node: ir.Node) -> list[ir.Value]:

@@ -16,15 +16,23 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputSpec
 
-from fx_onnx.capture.captured import Captured
-from fx_onnx.capture.patches.data_conditions import UNDECIDED, DataPath, OffPathError, Told, is_traced, on_path
+from fx_onnx.capture.captured import Captured, DataCondition
+from fx_onnx.capture.patches.data_conditions import (
+    UNDECIDED,
+    DataPath,
+    OffPathError,
+    Told,
+    is_of_model,
+    is_traced,
+    on_path,
+)
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.weight_values import is_function, is_written
 from fx_onnx.capture.python_values import Place, PythonState, Values, changed_leaves
@@ -32,7 +40,7 @@ from fx_onnx.capture.user_outputs import is_graph_output, result_specs
 from fx_onnx.data_branches.condition import MARKS, mark
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.source_lines import innermost_line, is_internal
+from fx_onnx.messages.source_lines import innermost_line
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import known_sizes
 from fx_onnx.torch_internals.operators import aten
@@ -52,33 +60,32 @@ class _Answers(DataPath):
 
     Attributes:
         given: the first answers; each later condition is false.
-        answers: all answers, in order.
-        places: the lines of the conditions, as ``(file:line: code)``.
-        are_general: whether the rest of the trace has left the sizes before each condition as they were there. What
-            makes a size a number, or excludes some, changes the calls before the condition too.
+        conditions: all conditions, in order.
     """
 
     def __init__(self, given: Sequence[bool]) -> None:
         super().__init__()
         self.given = tuple(given)
 
+    @property
+    def answers(self) -> tuple[bool, ...]:
+        """What the conditions are."""
+        return tuple(each.answer for each in self.conditions)
+
     def begin(self) -> None:
         """Begins a trace."""
         super().begin()
-        self.answers: list[bool] = []
-        self.places: list[str] = []
-        self.are_general: list[bool] = []
+        self.conditions: list[DataCondition] = []
         self._known: dict[Hashable, bool] = {}
-        self._sizes: list[Mapping[Any, Any]] = []
-        self._environment: Any = None
+        self._numbers: dict[Hashable, int] = {}
+        self._sizes: list[tuple[Any, Mapping[Any, Any]]] = []
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Runs the forward; compares the sizes when the trace ends."""
-        is_trace = self.is_trace
-        result = super().run(call)
-        if is_trace and self._environment is not None:
-            last = known_sizes(self._environment)
-            self.are_general = [all(last.get(each) == size for each, size in own.items()) for own in self._sizes]
+        is_trace, result = self.is_trace, super().run(call)
+        for place, (environment, sizes) in enumerate(self._sizes if is_trace else ()):
+            is_general = sizes.items() <= known_sizes(environment).items()
+            self.conditions[place] = self.conditions[place]._replace(is_general=is_general)
         return result
 
     def decide(self, value: Any, frame: Any) -> Told:
@@ -87,20 +94,27 @@ class _Answers(DataPath):
         Raises:
             CaptureError: there are too many conditions.
         """
-        key, is_negated = _key(value)
+        key, is_negated = self._key(value)
         if key in self._known:
             return Told(self._known[key] != is_negated)
-        place, index = innermost_line(traceback.extract_stack(frame)), len(self.answers)
+        index = len(self.conditions)
         if index == _MOST_RUNS:
-            raise _too_many(self.places)
+            raise _too_many(self.conditions)
         answer = self.given[index] if index < len(self.given) else False
-        self.answers.append(answer)
-        self.places.append(place)
+        self.conditions.append(DataCondition(answer, innermost_line(traceback.extract_stack(frame))))
         self._known[key] = answer != is_negated
-        of_tensor = getattr(value, "fake_mode", None)
-        self._environment = value.node.shape_env if of_tensor is None else of_tensor.shape_env
-        self._sizes.append(known_sizes(self._environment))
+        environment = (value.node if isinstance(value, torch.SymBool) else value.fake_mode).shape_env
+        self._sizes.append((environment, known_sizes(environment)))
         return Told(answer, is_new=True)
+
+    def _key(self, value: Any) -> tuple[Hashable, bool]:
+        """Returns what two equal conditions share, and whether the value is the negation of this."""
+        if isinstance(value, torch.SymBool):
+            return expression(value), False
+        node, is_negated = recorded_node(value), False
+        while node is not None and node.target in _NEGATIONS and value.dtype == torch.bool:
+            node, is_negated = node.all_input_nodes[0], not is_negated
+        return object() if node is None else _computation(node, self._numbers), is_negated
 
     def mark(self, value: Any, answer: bool) -> None:
         """Records a condition in the program; a condition on sizes is a fact from then on."""
@@ -112,36 +126,29 @@ class _Answers(DataPath):
                 raise OffPathError(str(error)) from error
 
 
-def _key(value: Any) -> tuple[Hashable, bool]:
-    """Returns what two equal conditions share, and whether the value is the negation of this."""
-    if isinstance(value, torch.SymBool):
-        return expression(value), False
-    node, is_negated = recorded_node(value), False
-    while node is not None and node.target in _NEGATIONS and value.dtype == torch.bool:
-        node, is_negated = node.all_input_nodes[0], not is_negated
-    return (id(value), value._version) if node is None else _computation(node), is_negated
+def _computation(node: torch.fx.Node, numbers: dict[Hashable, int]) -> Hashable:
+    """Returns what two nodes share that compute the same; an object of its own if something writes to a value.
 
-
-def _computation(node: torch.fx.Node) -> Hashable:
-    """Returns what two nodes share that compute the same from values that nothing has written to."""
-    keys: dict[torch.fx.Node, Hashable] = {}
+    Args:
+        node: The node.
+        numbers: The numbers of computations, which receives those of the node and of what it reads.
+    """
+    known: dict[torch.fx.Node, tuple[str, int]] = {}
     waiting = [node]
     while waiting:
         current = waiting[-1]
-        inputs = [each for each in current.all_input_nodes if each not in keys]
-        if len(keys) + len(waiting) > _MOST_NODES:
-            return node
+        inputs = [each for each in current.all_input_nodes if each not in known]
+        if is_written(current) or len(known) + len(waiting) > _MOST_NODES:
+            return object()
         if inputs:
             waiting += inputs
             continue
-        waiting.pop()
-        is_pure = current.op != "call_function" or is_function(current.target)
-        if current.op == "call_function" and is_pure and not is_written(current):
-            given = torch.fx.map_arg((current.args, current.kwargs), keys.__getitem__)
-            keys[current] = current.target, repr(given)
-        else:
-            keys[current] = current
-    return keys[node]
+        is_pure = current.op == "call_function" and is_function(current.target)
+        key = (
+            (current.target, repr(torch.fx.map_arg((current.args, current.kwargs), known.get))) if is_pure else current
+        )
+        known[waiting.pop()] = "node", numbers.setdefault(key, len(numbers))
+    return known[node]
 
 
 def capture_paths(
@@ -163,9 +170,9 @@ def capture_paths(
         answers = _Answers(search.waiting.pop())
         begin = time.perf_counter()
         search.run(answers, capture)
-        if not answers.answers:
+        if not answers.conditions:
             return []
-        taken = ", ".join(f"{place} is {answer}" for place, answer in zip(answers.places, answers.answers, strict=True))
+        taken = ", ".join(f"{each.place} is {each.answer}" for each in answers.conditions)
         decided(f"path where {taken}: {time.perf_counter() - begin:.2f} s")
     return search.result()
 
@@ -206,29 +213,44 @@ class _Search:
             ):
                 captured = capture()
         except CaptureError as error:
-            if not (answers.answers and _is_raised_by_model(error.__cause__)):
+            if not answers.conditions:  # the error is about something else than a condition
+                return
+            if not _is_raised_by_model(error.__cause__):
                 raise
             self._raised.append(error)
-            self._checks[answers.places[-1]] = None
+            self._checks[answers.conditions[-1].place] = None
         else:
-            if self._found:
-                _refuse_unlike(self._found[0].program, captured.program, answers.places)
-                self._refuse_other_state(left[0], answers.places)
-            self._left = left[0]
-            marks = [node for node in captured.program.graph.nodes if node.target in MARKS]
-            if len(marks) != len(answers.answers):
-                raise CaptureError(
-                    f"torch.export does not record a condition on data {answers.places[-1]}; move it to the forward.",
-                    id=MessageId.BRANCH_ON_DATA,
-                )
-            general = tuple(answers.are_general)
-            self._found.append(replace(captured, answers=tuple(answers.answers), are_general=general))
+            self._add(replace(captured, conditions=tuple(answers.conditions)), left[0])
         finally:
             self._restore()
         own = answers.answers
         self.waiting += [(*own[:place], not own[place]) for place in range(len(answers.given), len(own))]
         if len(self._found) > MOST_PATHS or self._runs + len(self.waiting) > _MOST_RUNS:
-            raise _too_many(answers.places)
+            raise _too_many(answers.conditions)
+
+    def _add(self, captured: Captured, left: Mapping[Place, Values]) -> None:
+        """Adds a path and the Python state that it left.
+
+        Raises:
+            CaptureError: It returns another structure than the paths before, or left another state.
+        """
+        marks = [node for node in captured.program.graph.nodes if node.target in MARKS]
+        before, self._left = self._left or left, left
+        other = next((place for place in {**before, **left} if _differs(place, before, left)), None)
+        reason = ""
+        if len(marks) != len(captured.conditions):
+            reason = "torch.export does not record a condition on data"
+        elif self._found and _structure(self._found[0].program) != _structure(captured.program):
+            reason = "The forward returns another structure where a condition on data differs"
+        elif other is not None:
+            reason = f"The forward leaves another {other.name!r} in {other} where a condition on data differs"
+        if reason:
+            raise CaptureError(
+                f"{reason} {captured.conditions[-1].place}; return the same structure from each branch, and keep what "
+                "changes from call to call in buffers.",
+                id=MessageId.BRANCH_ON_DATA,
+            )
+        self._found.append(captured)
 
     def result(self) -> list[Captured]:
         """Returns the paths; the first one has the places of the checks, which only lead to an exception.
@@ -247,60 +269,40 @@ class _Search:
         np.random.set_state(self._generators[1])
         torch.set_rng_state(self._generators[2])
 
-    def _refuse_other_state(self, left: Mapping[Place, Values], places: Sequence[str]) -> None:
-        """Raises a CaptureError if a path left another Python state than the one before."""
-        for place in {**self._left, **left}:
-            one, other = (_without_traced(each.get(place, {})) for each in (self._left, left))
-            if changed_leaves(one, other):
-                raise CaptureError(
-                    f"The forward leaves another value of {place.name!r} in {place} where a condition on data differs "
-                    f"{places[-1]}, and an ONNX model keeps no Python values; keep it in a buffer.",
-                    id=MessageId.BRANCH_ON_DATA,
-                )
+
+def _differs(place: Place, one: Mapping[Place, Values], other: Mapping[Place, Values]) -> bool:
+    """Returns whether two paths left other values at a place. Tensors of the trace have no values."""
+    pairs = changed_leaves(one.get(place, {}), other.get(place, {}))
+    return any(not all(isinstance(each, torch.Tensor) and is_traced(each) for each in pair) for pair in pairs)
 
 
-def _without_traced(values: Values) -> Values:
-    """Returns values with one mark for all tensors that have no values, which the next call gets from its own run."""
-    traced = {key: "traced" for key, value in values.items() if isinstance(value, torch.Tensor) and is_traced(value)}
-    return {**values, **traced}
-
-
-def _refuse_unlike(first: ExportedProgram, other: ExportedProgram, places: Sequence[str]) -> None:
-    """Raises a CaptureError if two paths return another structure, or other values that are no results of the model."""
-    structures = [(each.call_spec.out_spec, *map(_constant, result_specs(each))) for each in (first, other)]
-    if structures[0] != structures[1]:
-        raise CaptureError(
-            f"The forward returns another structure where a condition on data differs {places[-1]}; return the same "
-            "structure from each branch.",
-            id=MessageId.BRANCH_ON_DATA,
-        )
-
-
-def _constant(spec: OutputSpec) -> Any:
-    """Returns a result that is no output of the ONNX model, such as None or a text."""
-    return None if is_graph_output(spec) else spec.arg.value
+def _structure(program: ExportedProgram) -> Any:
+    """Returns the structure of the results, with those that are no outputs of the ONNX model, such as None or a text."""
+    specs = result_specs(program)
+    return program.call_spec.out_spec, [None if is_graph_output(each) else each.arg.value for each in specs]
 
 
 def _is_raised_by_model(error: Any) -> bool:
     """Returns whether a line of the model raises an exception, and not because torch could not decide something."""
     if not isinstance(error, Exception) or isinstance(error, (*UNDECIDED, OnnxExporterError)):
         return False
-    frame, instruction = list(_steps(error))[-1]
-    known = {each.offset: each.opname for each in dis.get_instructions(frame.f_code)}
+    *_, last = _steps(error.__traceback__)
+    code = last.tb_frame.f_code
+    is_raise = any(
+        each.offset == last.tb_lasti and each.opname == "RAISE_VARARGS" for each in dis.get_instructions(code)
+    )
     causes = (each for each in (error.__cause__, error.__context__) if each is not None)
-    is_raise = known.get(instruction) == "RAISE_VARARGS" and not is_internal(frame.f_code.co_filename)
-    return is_raise and all(_is_raised_by_model(each) for each in causes)
+    return is_raise and is_of_model(code.co_filename) and all(map(_is_raised_by_model, causes))
 
 
-def _steps(error: BaseException) -> Iterator[tuple[Any, int]]:
-    step = error.__traceback__
+def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
     while step is not None:
-        yield step.tb_frame, step.tb_lasti
+        yield step
         step = step.tb_next
 
 
-def _too_many(places: Sequence[str]) -> CaptureError:
-    ((place, _),) = Counter(places).most_common(1)
+def _too_many(conditions: Sequence[DataCondition]) -> CaptureError:
+    ((place, _),) = Counter(each.place for each in conditions).most_common(1)
     return CaptureError(
         f"The forward has more than {MOST_PATHS} paths that depend on data, most of them by {place}; write a loop on "
         "data with torch.while_loop, and a branch with torch.where or torch.cond.",

@@ -51,13 +51,11 @@ class Changes:
 
     Attributes:
         with_backward: Whether to record intermediate values for a backward pass.
-        without_checks: Whether to leave out the exceptions that the forward raises if a condition on data holds.
         with_slices: Whether to slice a dynamic axis where the forward calls ``split`` or ``chunk``.
         without_grad: Whether to trace without autograd.
     """
 
     with_backward: bool = False
-    without_checks: bool = False
     with_slices: bool = False
     without_grad: bool = False
 
@@ -118,7 +116,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter(weights.watched())
         pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
         mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
-        conditions = enter(watch_conditions(model, changes.without_checks, mode.errors))
+        conditions = enter(watch_conditions(model, mode.errors))
         yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
         mode.refuse_lost_writes()
 

@@ -1,14 +1,9 @@
 """Conditions on data in Python code, such as ``if (x < 0).any():``, which torch.export cannot decide.
 
-A condition may only decide whether the forward raises an exception, as in ``if (x < 0).any(): raise ValueError`` or
-``assert (x >= 0).all()``. An ONNX model cannot raise one, so such a check can be left out: the tensors and numbers of
-the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
-result. An exception that the model itself may catch decides about results, and is not left out.
-
-torch raises an error for every other condition, and where it needs a number or a size that depends on data. A path
-(``on_path``) answers conditions instead; the room ``data_branches`` captures one program for each path. If the model
-catches the error, the captured program has the results of the handler for all data, so the capture counts as failed.
-The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
+torch raises an error for such a condition, and where it needs a number or a size that depends on data. On a path
+(``on_path``), the path answers conditions; the room ``data_branches`` captures one program for each path. If the model
+catches an error of torch, the captured program has the results of the handler for all data, so the capture counts as
+failed. The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
 
 A condition on sizes that depend on data may be certain for all sizes of the inputs but 0 and 1, which torch excludes
 unless they are sizes like any other. It is answered here, and the sizes for which it is certain become a guard.
@@ -32,11 +27,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
-from fx_onnx.messages.source_lines import innermost_line, is_internal, user_frame
+from fx_onnx.messages.source_lines import is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
@@ -49,17 +43,18 @@ from fx_onnx.torch_internals.torch_private import (
 
 __all__ = [
     "UNDECIDED", "ConditionsOnData", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
-    "is_condition", "is_number", "is_traced", "left_out_checks", "on_path", "stops_at_check", "watch_conditions",
+    "is_condition", "is_number", "is_of_model", "is_traced", "left_out_checks", "on_path", "watch_conditions",
 ]  # fmt: skip
 
 UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 """What torch raises where a condition, a number or a size depends on data."""
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
-_OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 _DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
 _TORCH = Path(torch.__file__).parent
-_OF_TENSORS = tuple(str(_TORCH / name) for name in ("_tensor.py", "nn", "distributions", "functional.py", "_export"))
-"""The files of torch that convert tensors to a bool as a model does; the first one also symbolic bools."""
+_AS_MODELS = (
+    str(Path(__file__).with_name("torch_functions.py")),
+    *(str(_TORCH / name) for name in ("_tensor.py", "nn", "distributions", "functional.py", "_export")),
+)
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
@@ -68,11 +63,9 @@ class ConditionsOnData:
     """What happened to the conditions on data during a capture.
 
     Attributes:
-        left_out: the places of the checks that were left out, as ``(file:line: code)``, in order.
         errors: the errors that torch made for other conditions.
     """
 
-    left_out: Counter[str] = field(default_factory=Counter)
     errors: list[Exception] = field(default_factory=list)
 
     def raise_handled(self) -> None:
@@ -92,12 +85,10 @@ class Told(NamedTuple):
 
     Attributes:
         answer: The answer; None if torch knew it.
-        is_check: Whether the answer is the one for which nothing is raised.
         is_new: Whether the program gets the condition.
     """
 
     answer: bool | None = None
-    is_check: bool = False
     is_new: bool = False
 
 
@@ -172,18 +163,6 @@ def on_path(path: DataPath) -> Iterator[None]:
         _path.reset(token)
 
 
-def stops_at_check(error: Exception) -> bool:
-    """Returns whether torch could not decide a condition that only leads to an exception."""
-    if "data-dependent" not in str(error).lower() and type(error).__name__ != "DataDependentOutputException":
-        return False
-    frames = []
-    step = error.__traceback__
-    while step is not None:
-        frames.append((step.tb_frame.f_code, step.tb_lasti))
-        step = step.tb_next
-    return any(answer_of(*frame) is not None for frame in frames)
-
-
 def is_condition(error: Exception) -> bool:
     """Returns whether the code converts a tensor to a bool or a number of Python, or the model caught the error."""
     return not _CONVERSIONS.isdisjoint(_called(error))
@@ -247,77 +226,57 @@ class Redirected(TorchFunctionMode):
 
 
 @contextmanager
-def watch_conditions(
-    model: torch.nn.Module, leave_out_checks: bool, errors: list[Exception]
-) -> Iterator[ConditionsOnData]:
-    """Yields what happens to the conditions on data within the context; leaves out checks if requested.
+def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterator[ConditionsOnData]:
+    """Yields what happens to the conditions on data of a model within the context; the current path answers them.
 
     Args:
         model: The model that is traced.
-        leave_out_checks: Whether to leave out checks.
         errors: The list of the errors of functions of torch, to which those of conditions are added.
     """
-    found, path = ConditionsOnData(errors=errors), current_path()
-    answering = partial(answered_by_sizes, keep=errors.append)
+    path, answering = current_path(), partial(answered_by_sizes, keep=errors.append)
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_EVALUATE, Around(answering), "A model could catch the error.")]))
         if path is not None:
             path.begin()
             stack.enter_context(watch_calls({model: path.run}))
-        if leave_out_checks or path is not None:
             for kind in (torch.Tensor, torch.SymBool):
-                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, found, path)))
-        yield found
+                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, path, errors)))
+        yield ConditionsOnData(errors)
 
 
 _EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
 
 
-def _answering(convert: Callable[[Any], bool], found: ConditionsOnData, path: DataPath | None) -> Any:
-    """Returns a replacement of ``__bool__`` that answers as a path does, and in a check as where nothing is raised."""
+def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exception]) -> Any:
+    """Returns a replacement of ``__bool__`` that answers as a path does what torch cannot decide."""
 
     def __bool__(self: Any) -> bool:
         frame = calling_frame()
-        own = path if path is not None and _is_of_model(frame.f_code.co_filename, self) else None
-        told = None if own is None else own.recall(frame)
-        if own is not None and told is not None:
-            return _answer_again(convert, self, own, told)
-        count = len(found.errors)
-        try:
-            answer = convert(self)
-        except UNDECIDED:
-            check = None if _may_be_caught(frame) else answer_of(frame.f_code, frame.f_lasti)
-            if check is None and (own is None or not own.is_trace):
-                raise
-            del found.errors[count:]
-        else:
-            if own is not None:
-                own.keep(frame, Told())
-            return answer
-        if check is not None:
-            found.left_out[innermost_line(traceback.extract_stack(frame))] += 1
-        told = Told(check, is_check=True) if own is None or check is not None else own.decide(self, frame)
-        if own is not None:
-            own.keep(frame, told)
-            return _answer_again(convert, self, own, told)
-        return bool(told.answer)
+        if not is_of_model(frame.f_code.co_filename):
+            return convert(self)
+        told, count = path.recall(frame), len(errors)
+        if told is None:
+            try:
+                convert(self)
+                told = Told()
+            except UNDECIDED:
+                if not path.is_trace:
+                    raise
+                del errors[count:]
+                told = path.decide(self, frame)
+            path.keep(frame, told)
+        if told.answer is None:
+            return convert(self)
+        if told.is_new:
+            path.mark(self, told.answer)
+        return told.answer
 
     return __bool__
 
 
-def _answer_again(convert: Callable[[Any], bool], value: Any, path: DataPath, told: Told) -> bool:
-    """Returns what a path tells; a value that is there decides about an exception."""
-    if told.answer is None or (told.is_check and isinstance(value, torch.Tensor) and not is_traced(value)):
-        return convert(value)
-    if told.is_new:
-        path.mark(value, told.answer)
-    return told.answer
-
-
-def _is_of_model(filename: str, value: Any) -> bool:
-    """Returns whether the code of a model, or a function of torch that is such code, converts a value to a bool."""
-    tensors = _OF_TENSORS if isinstance(value, torch.Tensor) else _OF_TENSORS[:1]
-    return not is_internal(filename) or filename.startswith(tensors)
+def is_of_model(filename: str) -> bool:
+    """Returns whether a file has the code of a model, or functions of torch that decide and raise as such code does."""
+    return not is_internal(filename) or filename.startswith(_AS_MODELS)
 
 
 def calling_frame() -> Any:
@@ -331,15 +290,6 @@ def calling_frame() -> Any:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is traced and has no values, unlike a plain tensor."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-
-
-def _may_be_caught(frame: Any) -> bool:
-    """Returns whether code of the model may catch an exception that the frame raises."""
-    while frame is not None and frame.f_code.co_filename != _OUTSIDE:
-        if not is_internal(frame.f_code.co_filename) and is_caught(frame.f_code, frame.f_lineno):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator[str]:
