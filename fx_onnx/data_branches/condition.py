@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
@@ -49,4 +50,6 @@ def mark(condition: torch.Tensor | torch.SymBool, answer: bool) -> None:
 @translates("fx_onnx::condition", "fx_onnx::condition_of_sizes")
 def _condition(op: Emitter, condition: Any, answer: bool) -> None:
     """Emits a node that reads the condition as a 0-d bool."""
-    op.emit(CONDITION, op.Reshape(op.cast(condition, DataType.BOOL), []), domain=DOMAIN)
+    value = op.Reshape(op.cast(condition, DataType.BOOL), [])
+    value.shape = ir.Shape([])
+    op.emit(CONDITION, value, domain=DOMAIN)

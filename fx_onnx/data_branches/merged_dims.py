@@ -47,7 +47,7 @@ class MergedDims:
         return ir.Shape([self._dim({*map(_plain, dims)}) for dims in zip(*known, strict=True)])
 
     def of_input(self, number: Number) -> ir.Shape | None:
-        """Returns the shape of an input: a size that one path takes alone is static, and dims that it makes equal are."""
+        """Returns the shape of an input: static if one path takes that size alone, and equal to what one path needs."""
         values = [path.of[number] for path in self._paths if number in path.of]
         uses = Counter(dim for path in self._paths for value in path.model.graph.inputs for dim in _dims(value))
         dims = zip(*map(_dims, values), strict=True)

@@ -277,7 +277,7 @@ def _differs(place: Place, one: Mapping[Place, Values], other: Mapping[Place, Va
 
 
 def _structure(program: ExportedProgram) -> Any:
-    """Returns the structure of the results, with those that are no outputs of the ONNX model, such as None or a text."""
+    """Returns the structure of the results, with those that are no outputs of the ONNX model, such as None."""
     specs = result_specs(program)
     return program.call_spec.out_spec, [None if is_graph_output(each) else each.arg.value for each in specs]
 

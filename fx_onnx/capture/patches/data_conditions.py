@@ -99,6 +99,7 @@ class DataPath(ABC):
 
     Attributes:
         is_trace: whether no run has ended since ``begin``.
+        converts: whether torch converts a value, which calls each mode that sees functions.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class DataPath(ABC):
     def begin(self) -> None:
         """Begins a trace: the capture of a path may take several."""
         self._told.clear()
-        self.is_trace = True
+        self.is_trace, self.converts = True, False
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Runs the forward."""
@@ -252,24 +253,26 @@ def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exce
 
     def __bool__(self: Any) -> bool:
         frame = calling_frame()
-        if not is_of_model(frame.f_code.co_filename):
+        if not is_of_model(frame.f_code.co_filename) or path.converts:
             return convert(self)
         told, count = path.recall(frame), len(errors)
-        if told is None:
+        if told is None or told.answer is None:
+            path.converts = True
             try:
-                convert(self)
-                told = Told()
+                answer = convert(self)
+                if told is None:
+                    path.keep(frame, Told())
+                return answer
             except UNDECIDED:
-                if not path.is_trace:
+                if told is not None or not path.is_trace:
                     raise
                 del errors[count:]
-                told = path.decide(self, frame)
-            path.keep(frame, told)
-        if told.answer is None:
-            return convert(self)
+            finally:
+                path.converts = False
+            told = path.keep(frame, path.decide(self, frame))
         if told.is_new:
-            path.mark(self, told.answer)
-        return told.answer
+            path.mark(self, bool(told.answer))
+        return bool(told.answer)
 
     return __bool__
 
