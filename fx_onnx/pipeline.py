@@ -207,12 +207,13 @@ def _model(job: AtenJob) -> ir.Model:
 
 def _aten_job(job: CapturedJob, path: Capture) -> AtenJob:
     """Returns the job of another path, after the stages up to translation."""
-    other: Any = CapturedJob(job.request, job.options, job.log, path, job.table)
+    captured: Any = CapturedJob(job.request, job.options, job.log, path, job.table)
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index("capture") + 1 : names.index("translate")]:
         if stage.applies(job.options):
-            other = stage.run(other)
-    return other
+            captured = stage.run(captured)
+    job_of_path: AtenJob = captured
+    return job_of_path
 
 
 def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:

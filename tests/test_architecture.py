@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "backends": set(),
     "cli": {"applications", "integrations", "verification"},
     "compat": {"verification"},
+    "data_branches": set(),
     "faster_tracing": set(),
     "integrations": set(),
     "libraries": set(),

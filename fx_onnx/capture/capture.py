@@ -51,6 +51,7 @@ from fx_onnx.capture.patches.data_conditions import (
     is_condition,
     is_number,
     left_out_checks,
+    raise_handled,
 )
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.python_state import compares_identity
@@ -145,7 +146,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
         with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
-            results = _capture_paths(request, request.model, decided)
+            results = list(_capture_paths(request, request.model, decided))
     for decision in dict.fromkeys(decision for result in results for decision in result.decisions):
         decided(decision)
     first, *others = (_checked(request, result) for result in results)
@@ -408,7 +409,7 @@ def _export(
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
-            record.conditions.raise_handled()
+            raise_handled(record.errors)
         except OnnxExporterError:  # the forward calls export()
             raise
         except Exception as error:  # the forward is the user's code and may raise anything

@@ -22,13 +22,17 @@ DOMAIN, CONDITION = "fx_onnx", "Condition"
 def _check_tensor(condition: torch.Tensor, answer: bool) -> None:
     """Refuses data of another path, except in the runs of a capture, which are to take this path."""
     if current_path() is None and not condition.is_meta and bool(condition) != answer:
-        raise OffPathError("the data take another branch than this captured program, which is one path of the model")
+        raise OffPathError(
+            "The data take another branch than this captured program, which is one path of the model; use the module."
+        )
 
 
 def _check_number(condition: int, answer: bool) -> None:
     """Refuses sizes of another path: Python compares sizes without asking anyone."""
     if isinstance(condition, int) and bool(condition) != answer:
-        raise OffPathError("the sizes take another branch than this captured program, which is one path of the model")
+        raise OffPathError(
+            "The sizes take another branch than this captured program, which is one path of the model; use the module."
+        )
 
 
 define_operator("condition(Tensor condition, bool answer) -> ()", _check_tensor, lambda condition, answer: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
+from hashlib import sha256
 
 import onnx_ir as ir
 
@@ -11,27 +12,18 @@ from fx_onnx.capture.capture import Capture
 from fx_onnx.data_branches.condition import CONDITION, DOMAIN
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES, constant_key
-from fx_onnx.onnx_model.weights import Weight, has_storage, memory_key
+from fx_onnx.onnx_model.weights import Weight, has_data, memory_key
 from fx_onnx.passes.traversal import all_graphs, all_nodes, all_values, subgraphs
 
 __all__ = ["Number", "Numbered", "Numbers", "operator_key", "outer_inputs", "reads"]
 
 Number = tuple[int, int]
 """What computes a value, and which of its results it is."""
+Numbers = dict[Hashable, int]
+"""The numbers of what several models compute, by what identifies it."""
 _DRAWS = frozenset(
     {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout"}
 )
-
-
-class Numbers:
-    """The numbers of what several models compute."""
-
-    def __init__(self) -> None:
-        self._places: dict[Hashable, int] = {}
-
-    def of(self, key: Hashable) -> int:
-        """Returns the number of a computation by what identifies it."""
-        return self._places.setdefault(key, len(self._places))
 
 
 class Numbered:
@@ -69,7 +61,7 @@ class Numbered:
                 self.conditions.append(self._read(node.inputs[0]))
                 self.markers.append(node)
                 continue
-            number = numbers.of(self._key(node))
+            number = self._number(self._key(node))
             if number not in self.nodes:
                 self.nodes[number] = node
             for place, value in enumerate(node.outputs):
@@ -92,9 +84,12 @@ class Numbered:
         yield from (self.values[value] for value in read if value is not None)
 
     def _define(self, value: ir.Value, key: Hashable) -> Number:
-        number = self._numbers.of(key), 0
+        number = self._number(key), 0
         self._record(value, number)
         return number
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def _record(self, value: ir.Value, number: Number) -> None:
         self.values[value] = number
@@ -161,6 +156,8 @@ def _weight_key(value: ir.Value) -> tuple[Hashable, ...]:
 
 
 def _tensor_key(tensor: ir.TensorProtocol) -> Hashable:
-    if isinstance(tensor, Weight) and tensor.nbytes > MAX_CONSTANT_BYTES and has_storage(tensor.raw):
+    if tensor.nbytes <= MAX_CONSTANT_BYTES:
+        return constant_key(tensor)
+    if isinstance(tensor, Weight) and (metadata.OF_STATE_DICT in tensor.meta or not has_data(tensor)):
         return memory_key(tensor.raw)
-    return constant_key(tensor)
+    return tensor.dtype, tuple(tensor.shape.numpy()), sha256(tensor.tobytes()).digest()

@@ -20,7 +20,7 @@ from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.names import Names
-from fx_onnx.passes.traversal import all_graphs, all_nodes, all_values, subgraphs
+from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
 __all__ = ["merge_paths"]
 
@@ -37,11 +37,19 @@ def merge_paths(captures: Sequence[Capture], models: Sequence[ir.Model]) -> ir.M
         models: their models, in which a condition is a node ``fx_onnx::Condition``.
 
     Raises:
-        CaptureError: the results of two paths have another structure, dtype or rank, or a condition is another one in
-            each run of the forward.
+        CaptureError: the results of two paths have another number, dtype or rank, a condition is another one on each
+            path, or it is in a body.
     """
-    numbers = Numbers()
-    return _Merger([Numbered(*pair, numbers) for pair in zip(captures, models, strict=True)]).model()
+    numbers: Numbers = {}
+    paths = [Numbered(*pair, numbers) for pair in zip(captures, models, strict=True)]
+    for path in paths:
+        if len(path.conditions) != len(path.facts):
+            raise CaptureError(
+                "A condition on data is in the body of a loop or another operator, which torch.export captures apart "
+                f"{path.facts[-1].place}; move it out of the body, or write it with torch.cond.",
+                id=MessageId.BRANCH_ON_DATA,
+            )
+    return _Merger(paths).model()
 
 
 class _Merger:
@@ -204,7 +212,9 @@ class _Merger:
             own = [each for each in paths if each.answers[depth] is answer]
             results.append(self._scope(body, dict(env), own, depth + 1))
             bodies.append(body)
-        pairs = [(known, known) if known is not None else pair for known, *pair in zip(fixed, *results, strict=True)]
+        pairs: list[_Pair] = [
+            (one, other) if known is None else (known, known) for known, one, other in zip(fixed, *results, strict=True)
+        ]
         for one, other in pairs:
             _refuse_unlike(one, other, paths[0].facts[depth].place)
         return self._joined(graph, bodies, pairs, condition, marker)
@@ -298,13 +308,9 @@ class _Merger:
         for value in all_values(body):
             value.name = self._names.unique(str(value.name))
         for node in all_nodes(body):
-            for place, value in enumerate(node.inputs):
-                if value in numbers:
-                    node.replace_input_with(place, env[numbers[value]])
-        for part in all_graphs(body):
-            for place, value in enumerate(part.outputs):
-                if value in numbers:
-                    part.outputs[place] = env[numbers[value]]
+            for place, read in enumerate(node.inputs):
+                if read in numbers:
+                    node.replace_input_with(place, env[numbers[read]])
         return ir.AttrGraph(attribute.name, body)
 
 
@@ -338,7 +344,7 @@ def _refuse_unlike(one: ir.Value, other: ir.Value, place: str) -> None:
     ranks = [None if value.shape is None else len(value.shape) for value in (one, other)]
     if one.dtype != other.dtype or (None not in ranks and ranks[0] != ranks[1]):
         texts = [
-            f"{value.dtype.name.lower()} with {rank} axes" for value, rank in zip((one, other), ranks, strict=True)
+            f"{str(value.dtype).lower()} with {rank} axes" for value, rank in zip((one, other), ranks, strict=True)
         ]
         raise CaptureError(
             f"A result is {texts[0]} where a condition on data is true, and {texts[1]} where it is false"

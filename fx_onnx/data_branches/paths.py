@@ -37,7 +37,7 @@ from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.weight_values import is_function, is_written
 from fx_onnx.capture.python_values import Place, PythonState, Values, changed_leaves
 from fx_onnx.capture.user_outputs import is_graph_output, result_specs
-from fx_onnx.data_branches.condition import MARKS, mark
+from fx_onnx.data_branches.condition import mark
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import innermost_line
@@ -177,6 +177,9 @@ def capture_paths(
     return search.result()
 
 
+_NOTHING: Mapping[Place, Values] = {}
+
+
 class _Search:
     """The search for the paths through a forward.
 
@@ -186,7 +189,7 @@ class _Search:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.waiting: list[tuple[bool, ...]] = [()]
-        self._model, self._state, self._left = model, PythonState(model), dict[Place, Values]()
+        self._model, self._state, self._left = model, PythonState(model), _NOTHING
         self._generators = random.getstate(), np.random.get_state(), torch.get_rng_state()
         self._found: list[Captured] = []
         self._raised: list[CaptureError] = []
@@ -234,13 +237,10 @@ class _Search:
         Raises:
             CaptureError: It returns another structure than the paths before, or left another state.
         """
-        marks = [node for node in captured.program.graph.nodes if node.target in MARKS]
         before, self._left = self._left or left, left
         other = next((place for place in {**before, **left} if _differs(place, before, left)), None)
         reason = ""
-        if len(marks) != len(captured.conditions):
-            reason = "torch.export does not record a condition on data"
-        elif self._found and _structure(self._found[0].program) != _structure(captured.program):
+        if self._found and _structure(self._found[0].program) != _structure(captured.program):
             reason = "The forward returns another structure where a condition on data differs"
         elif other is not None:
             reason = f"The forward leaves another {other.name!r} in {other} where a condition on data differs"
@@ -279,7 +279,7 @@ def _differs(place: Place, one: Mapping[Place, Values], other: Mapping[Place, Va
 def _structure(program: ExportedProgram) -> Any:
     """Returns the structure of the results, with those that are no outputs of the ONNX model, such as None."""
     specs = result_specs(program)
-    return program.call_spec.out_spec, [None if is_graph_output(each) else each.arg.value for each in specs]
+    return program.call_spec.out_spec, [None if is_graph_output(each) else str(each.arg) for each in specs]
 
 
 def _is_raised_by_model(error: Any) -> bool:

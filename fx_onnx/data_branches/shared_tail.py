@@ -40,11 +40,11 @@ def shared_tail(bodies: Sequence[ir.Graph], results: Sequence[_Pair]) -> dict[ir
         if not (is_whole and are_twins and all(_may_differ(*pair) for pair in (*inputs, *outputs))):
             continue
         found[node] = twin
-        for one, other in inputs:
-            if one is not None and other is not None:
-                _join(partners, one, other)
-                counts[one] += 1
-                counts[other] += one is not other
+        for a, b in inputs:
+            if a is not None and b is not None:
+                _join(partners, a, b)
+                counts[a] += 1
+                counts[b] += a is not b
     return found
 
 

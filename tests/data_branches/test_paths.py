@@ -114,10 +114,28 @@ def draws(m: Any, x: Tensor) -> Tensor:
     return x + 0 * noise if noise.sum() > 100 or x.sum() > 0 else x - 0 * torch.rand(4)
 
 
+def without_gradients(m: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = m.a(x)
+        if y.sum() > 0:
+            y = y + 1
+    return y * 2
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x + 1 if x.sum() > 0 else x * 2
+
+
+def in_a_function_of_autograd(m: Any, x: Tensor) -> Any:
+    return Doubled.apply(x)
+
+
 FUNCTIONS = [
     straight, nested, in_a_loop, returns_early, writes_a_buffer, writes_a_buffer_on_one_path, writes_a_view,
     writes_the_input, number, size, size_that_a_branch_fixes, unlike_sizes, handles_its_exception, python_functions,
-    weight_and_data, draws,
+    weight_and_data, draws, without_gradients, in_a_function_of_autograd,
 ]  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
+from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.messages.source_lines import is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
@@ -42,8 +42,9 @@ from fx_onnx.torch_internals.torch_private import (
 )
 
 __all__ = [
-    "UNDECIDED", "ConditionsOnData", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
-    "is_condition", "is_number", "is_of_model", "is_traced", "left_out_checks", "on_path", "watch_conditions",
+    "UNDECIDED", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
+    "is_condition", "is_number", "is_of_model", "is_traced", "left_out_checks", "on_path", "raise_handled",
+    "watch_conditions",
 ]  # fmt: skip
 
 UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -58,25 +59,15 @@ _AS_MODELS = (
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
-@dataclass
-class ConditionsOnData:
-    """What happened to the conditions on data during a capture.
-
-    Attributes:
-        errors: the errors that torch made for other conditions.
-    """
-
-    errors: list[Exception] = field(default_factory=list)
-
-    def raise_handled(self) -> None:
-        """Raises the first error that the model caught, if there is one; torch's own code may catch others."""
-        for error in self.errors:
-            caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
-            if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
-                raise error
+def raise_handled(errors: Iterable[Exception]) -> None:
+    """Raises the first error of torch that the model caught, if there is one; torch's own code may catch others."""
+    for error in errors:
+        caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
+        if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
+            raise error
 
 
-class OffPathError(RuntimeError):
+class OffPathError(OnnxExporterError):
     """Raised by a captured program that is one path of a model, where data or sizes take another branch."""
 
 
@@ -227,8 +218,8 @@ class Redirected(TorchFunctionMode):
 
 
 @contextmanager
-def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterator[ConditionsOnData]:
-    """Yields what happens to the conditions on data of a model within the context; the current path answers them.
+def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterator[None]:
+    """Keeps the errors about conditions on data of a model within the context, or lets the current path answer them.
 
     Args:
         model: The model that is traced.
@@ -242,7 +233,7 @@ def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterato
             stack.enter_context(watch_calls({model: path.run}))
             for kind in (torch.Tensor, torch.SymBool):
                 stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, path, errors)))
-        yield ConditionsOnData(errors)
+        yield
 
 
 _EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
