@@ -309,7 +309,7 @@ class _Merger:
             value.name = self._names.unique(str(value.name))
         for node in all_nodes(body):
             for place, read in enumerate(node.inputs):
-                if read in numbers:
+                if read is not None and read in numbers:
                     node.replace_input_with(place, env[numbers[read]])
         return ir.AttrGraph(attribute.name, body)
 
