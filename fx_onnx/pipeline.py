@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import onnx_ir as ir
 import torch
 
 import fx_onnx.translations  # noqa: F401  registers the translations
@@ -58,6 +59,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
+from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.target import Target
 from fx_onnx.torch_internals.garbage import no_collection
@@ -183,16 +185,35 @@ def _decompose(job: AtenJob) -> AtenJob:
 
 
 def _translate(job: AtenJob) -> OnnxJob:
-    custom, keeps_unread = job.options.custom_opsets, not job.options.optimize
-    model = translate(job.aten, job.table, job.captured.symbol_names, custom, keeps_unread=keeps_unread)
+    model, custom = _model(job), job.options.custom_opsets
+    if job.captured.conditions:
+        models = [model, *(_model(_aten_job(job, each)) for each in job.captured.others)]
+        model = find("stages", "merge_paths")([job.captured, *job.captured.others], models)
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
-    job.log.program.dims = job.captured.dims
+    job.log.program.dims = DimTable.joined([each.dims for each in (job.captured, *job.captured.others)])
     job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
     if job.options.has_weights_as_inputs or job.request.keeps_training_forms:
         keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
+
+
+def _model(job: AtenJob) -> ir.Model:
+    keeps_unread = not job.options.optimize
+    names, custom = job.captured.symbol_names, job.options.custom_opsets
+    return translate(job.aten, job.table, names, custom, keeps_unread=keeps_unread)
+
+
+def _aten_job(job: CapturedJob, path: Capture) -> AtenJob:
+    """Returns the job of another path, after the stages up to translation."""
+    captured: Any = CapturedJob(job.request, job.options, job.log, path, job.table)
+    names = [stage.name for stage in STAGES]
+    for stage in STAGES[names.index("capture") + 1 : names.index("translate")]:
+        if stage.applies(job.options):
+            captured = stage.run(captured)
+    job_of_path: AtenJob = captured
+    return job_of_path
 
 
 def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:

@@ -132,6 +132,7 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
         lambda: fx_onnx.symbolic_helper.parse_args,
         lambda: fx_onnx.verification.find_mismatch,
     ],
+    "data_branches": [],
     "faster_tracing": [],
     "integrations": [lambda: fx_onnx.replacing_torch_onnx()],
     "libraries": [lambda: fx_onnx.export(*_detection())],

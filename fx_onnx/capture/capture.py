@@ -9,7 +9,7 @@ decisions that led to the result.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
-from fx_onnx.capture.captured import Captured
+from fx_onnx.capture.captured import Captured, DataCondition
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -42,7 +42,14 @@ from fx_onnx.capture.examples import (
 from fx_onnx.capture.export_flag import exporting
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches.applied import Changes, patched_torch
-from fx_onnx.capture.patches.data_conditions import is_condition, is_number, left_out_checks, stops_at_check
+from fx_onnx.capture.patches.data_conditions import (
+    UNDECIDED,
+    current_path,
+    is_condition,
+    is_number,
+    left_out_checks,
+    raise_handled,
+)
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.proof.data_sizes import data_sizes
 from fx_onnx.capture.proof.dim_relations import dim_relations
@@ -55,6 +62,7 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.saved_guards import restore_guards
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.state_calls import dependent_values
+from fx_onnx.extension_points.rooms import find, is_installed
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -69,6 +77,7 @@ _logger = logging.getLogger("fx_onnx.stages")
 Decided = Callable[[str], None]
 """Receives what the capture decided, in a few words, such as ``captured in strict mode``."""
 
+_BRANCHES = "data_branches"
 _WRONG_AT_EXAMPLE = (
     "The exported model is wrong at the sizes of the example too, because the code computes something else than while "
     "torch traces, when a size is no int {}."
@@ -93,6 +102,8 @@ class Capture:
             example.
         dims: What became of each dynamic dim.
         data_branches: The sizes for which the program may need a branch where a size depends on data.
+        conditions: The conditions on data on the path of the program, in order.
+        others: The captures of the other paths.
     """
 
     exported_program: ExportedProgram
@@ -103,6 +114,8 @@ class Capture:
     decisions: tuple[str, ...] = ()
     dims: DimTable = field(default_factory=DimTable)
     data_branches: tuple[int, ...] = ()
+    conditions: tuple[DataCondition, ...] = ()
+    others: tuple[Capture, ...] = ()
 
 
 def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
@@ -120,7 +133,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         CaptureError: torch.export failed. The error's cause is the first error of torch.export.
     """
     if isinstance(request.model, ExportedProgram):
-        result, strategy = _of_program(request, request.model), "given"
+        results = [_of_program(request, request.model)]
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
         if in_training and request.training is None:
@@ -133,12 +146,18 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
         with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
-            result = _capture_module(request, request.model, decided)
-        strategy = f"torch.export(strict={result.strict})"
-    for decision in result.decisions:
+            results = list(_capture_paths(request, request.model, decided))
+    for decision in dict.fromkeys(decision for result in results for decision in result.decisions):
         decided(decision)
+    first, *others = (_checked(request, result) for result in results)
+    return replace(first, others=tuple(others))
+
+
+def _checked(request: Request, result: Captured) -> Capture:
+    """Returns a capture of a request, and warns of what became of its dims and of what its results depend on."""
     program, facts = result.program, result.facts
-    is_given = strategy == "given"
+    is_given = isinstance(request.model, ExportedProgram)
+    strategy = "given" if is_given else f"torch.export(strict={result.strict})"
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
     findings = [each for each in facts.conditions if each.kind == "finding"]
@@ -161,7 +180,17 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         for text in found:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
-    return Capture(program, names, facts.sizes.labels, specialized, strategy, result.decisions, dims, branches)
+    return Capture(
+        program,
+        names,
+        facts.sizes.labels,
+        specialized,
+        strategy,
+        result.decisions,
+        dims,
+        branches,
+        result.conditions,
+    )
 
 
 def _of_program(request: Request, program: ExportedProgram) -> Captured:
@@ -177,9 +206,30 @@ def _of_program(request: Request, program: ExportedProgram) -> Captured:
 # --- the order of attempts --------------------------------------------------------------------------------------------
 
 
-def _capture_module(request: Request, model: torch.nn.Module, decided: Decided) -> Captured:
-    """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim."""
-    captured = first = _attempt(request, model, original_example(request), strict=False)
+def _capture_paths(request: Request, model: torch.nn.Module, decided: Decided) -> Sequence[Captured]:
+    """Captures the model; one program for each path through a forward that branches on data."""
+    first = _attempt(request, model, original_example(request), strict=False)
+    if isinstance(first, UNDECIDED) and not is_number(first) and is_installed(_BRANCHES):
+        captured: Sequence[Captured] = find("capture", "paths")(
+            model, lambda: _capture_module(request, model, decided), decided
+        )
+        if captured:
+            return captured
+    return [_capture_module(request, model, decided, first)]
+
+
+def _capture_module(
+    request: Request, model: torch.nn.Module, decided: Decided, first: Captured | Exception | None = None
+) -> Captured:
+    """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim.
+
+    Args:
+        request: What to capture.
+        model: The module.
+        decided: Receives the decisions.
+        first: The outcome for the user's example in non-strict mode, if it is known.
+    """
+    captured = first = first or _attempt(request, model, original_example(request), strict=False)
     for example in _other_examples(request, first):
         other = _attempt(request, model, example, strict=False)
         if isinstance(other, Captured) and not other.facts.exclude_example():
@@ -224,7 +274,8 @@ def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator
 
 def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
     """Captures in strict mode where the model makes a Python integer of a size: strict mode keeps it symbolic."""
-    if captured.truncates_sizes and not captured.strict and not has_scripts(model):
+    is_possible = current_path() is None and not has_scripts(model)
+    if captured.truncates_sizes and not captured.strict and is_possible:
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, Captured) and other.frozen < captured.frozen:
             return other.because(_NUMBERS_IN_STRICT_MODE)
@@ -281,7 +332,11 @@ def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
     and one whose bool is compared, as in ``bool(x.sum() > 0) is True``, would be false for all data. A number of data,
     as in ``int(x.sum())``, stays symbolic there.
     """
-    if has_scripts(model) or (is_condition(error) and (not is_number(error) or compares_identity(model))):
+    if (
+        current_path() is not None
+        or has_scripts(model)
+        or (is_condition(error) and (not is_number(error) or compares_identity(model)))
+    ):
         return False
     own = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
     return not isinstance(error, own) and not is_dim_conflict(str(error))
@@ -297,9 +352,9 @@ def _attempt(
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
     that torch.export does not know, the capture is repeated with this class registered. If the forward computes
-    gradients of values that torch.export does not see, the capture is repeated with these values recorded. If it raises
-    an exception where a condition on data holds, the capture is repeated without these exceptions. If autograd refuses
-    the forward, as where it writes results of parameters into a view of a buffer, the capture is repeated without it.
+    gradients of values that torch.export does not see, the capture is repeated with these values recorded. If
+    autograd refuses the forward, as where it writes results of parameters into a view of a buffer, the capture is
+    repeated without it.
     """
     decisions = [example.decision] if example.decision else []
     dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
@@ -326,9 +381,6 @@ def _attempt(
         elif is_of_gradients(outcome) and torch.is_grad_enabled() and not changes.without_grad:
             changes = replace(changes, without_grad=True)
             decisions.append("repeated under torch.no_grad(), because the forward does not run outside of it")
-        elif stops_at_check(outcome) and not (strict or changes.without_checks):
-            changes = replace(changes, without_checks=True)
-            decisions.append("repeated without the exceptions that the forward raises if a condition on data holds")
         else:
             return outcome
 
@@ -366,18 +418,18 @@ def _export(
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
-            record.conditions.raise_handled()
+            raise_handled(record.errors)
         except OnnxExporterError:  # the forward calls export()
             raise
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
-        left_out, changed = tuple(record.conditions.left_out.elements()), record.changed_values
+        changed = record.changed_values
         runs = PairedRuns(model, program, None if changed is None else changed.left)
         facts = SizeProof(request, program, runs)
         facts.conditions, facts.raising_axes, facts.other_line  # noqa: B018  decided now, as in the capture
         of_data = data_sizes(facts, program, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))
-        return Captured(program, strict, facts, (), state, left_out, tuple(dim_relations(facts)), of_data)
+        return Captured(program, strict, facts, (), state, (), tuple(dim_relations(facts)), of_data)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

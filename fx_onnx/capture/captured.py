@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from torch.export import ExportedProgram
 
@@ -13,7 +14,22 @@ from fx_onnx.capture.proof.dim_relations import DimRelation
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.python_state import ChangedValue
 
-__all__ = ["Captured"]
+__all__ = ["Captured", "DataCondition"]
+
+
+class DataCondition(NamedTuple):
+    """A condition on data on one path through the forward.
+
+    Attributes:
+        answer: what it is on this path.
+        place: the line of the code, as ``(file:line: code)``.
+        is_general: whether the rest of the path leaves the sizes before it as they were there. What makes a size a
+            number, or excludes some, changes the calls before the condition too.
+    """
+
+    answer: bool
+    place: str
+    is_general: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,6 +45,7 @@ class Captured:
         left_out: The places of the exceptions that the program does not raise.
         relations: The relations between dims that the user requested separately.
         data_sizes: What is known of the sizes that depend on data.
+        conditions: The conditions on data on the path of the program, in order.
     """
 
     program: ExportedProgram
@@ -39,6 +56,7 @@ class Captured:
     left_out: tuple[str, ...] = ()
     relations: tuple[DimRelation, ...] = ()
     data_sizes: DataSizes = field(default_factory=DataSizes)
+    conditions: tuple[DataCondition, ...] = ()
 
     @property
     def restrictions(self) -> int:

@@ -22,6 +22,7 @@ ROOMS: Mapping[str, str] = {
     "backends": "exports to opsets below 18 and for other runtimes than ONNX Runtime's CPU provider",
     "cli": "is the command fx-onnx",
     "compat": "has torch.onnx's older interface: symbolic functions, older keywords, and modules as functions",
+    "data_branches": "exports Python branches on data as If",
     "faster_tracing": "makes torch.export faster",
     "integrations": "lets other programs export through fx_onnx",
     "libraries": "exports the models of transformers and torchvision that need replacements in these libraries",
@@ -162,7 +163,10 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "removed keywords": "fx_onnx.compat.removed_keywords:modern",
         "positional arguments": "fx_onnx.compat.removed_keywords:refuse_positional",
     },
-    "capture": {"faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing"},
+    "capture": {
+        "faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing",
+        "paths": "fx_onnx.data_branches.paths:capture_paths",
+    },
     "models": {
         "TorchScript": "fx_onnx.torchscript.scripted_module:scripted_module",
         "TorchScript submodules": "fx_onnx.torchscript.scripted_module:interpreted_submodules",
@@ -175,7 +179,8 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "operators": {
         f"fx_onnx::{name}": "fx_onnx.libraries.recurrences"
         for name in ("linear_attention", "causal_conv1d", "selective_scan", "rwkv")
-    },
+    }
+    | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")},
     "translations": {
         "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
         "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",
@@ -191,6 +196,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "fuse_matmul_nbits with rounding": "fx_onnx.quantized_weights.nbits_products:ROUNDED",
     },
     "stages": {
+        "merge_paths": "fx_onnx.data_branches.merge:merge_paths",
         "convert_opset": "fx_onnx.backends.ladder:convert_opset",
         "modules_to_functions": "fx_onnx.compat.module_functions:modules_to_functions",
         "check": "fx_onnx.verification.verify:check_model",

@@ -74,6 +74,22 @@ class DimTable(Sequence[DimSummary]):
         self._dims = tuple(dims)
         self.conditions: tuple[SizeCondition, ...] = tuple(conditions)
 
+    @classmethod
+    def joined(cls, tables: Sequence[DimTable]) -> DimTable:
+        """Returns the table of a model that is right where all programs of these tables are."""
+        if len(tables) == 1:
+            return tables[0]
+        rows = dict[tuple[str, ...], list[DimSummary]]()
+        for row in (row for table in tables for row in table):
+            rows.setdefault(row.where, []).append(row)
+        dims = []
+        for where, same in rows.items():
+            sizes = dict.fromkeys(row.sizes for row in same if row.sizes != "any")
+            places = dict.fromkeys(row.place[1:-1] for row in same if row.place)
+            place = f"({'; '.join(places)})" if places else ""
+            dims.append(DimSummary(same[0].name, where, ", ".join(sizes) or "any", place))
+        return cls(dims, tuple(dict.fromkeys(each for table in tables for each in table.conditions)))
+
     def __getitem__(self, index: int) -> DimSummary:  # type: ignore[override]
         return self._dims[index]
 

@@ -48,6 +48,7 @@ __all__ = [
     "guard_script_line",
     "integer_functions",
     "is_from_file",
+    "known_sizes",
     "mark_origin",
     "names_of_sources",
     "python_of_guards",
@@ -166,6 +167,14 @@ def as_made(number: Any) -> Any:
     Without the attribute it is the expression after that; then one row that broadcasts has no branch.
     """
     return getattr(number.node, "_expr", number.node.expr)
+
+
+def known_sizes(shape_env: Any) -> Mapping[Any, Any]:
+    """Returns what torch knows of each symbol: the expression that replaces it, and its range.
+
+    Without the attributes, a branch on data is refused: AttributeError.
+    """
+    return {symbol: (shape_env.replacements.get(symbol), span) for symbol, span in shape_env.var_to_range.items()}
 
 
 class GuardOrigin(NamedTuple):

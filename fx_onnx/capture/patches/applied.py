@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ import torch
 from fx_onnx.capture import export_flag
 from fx_onnx.capture.patches import dynamic_sizes, guard_places, layers, tensor_data, torch_export, torch_functions
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
-from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
+from fx_onnx.capture.patches.data_conditions import watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.capture.patches.torch_export import keep_containers
@@ -51,13 +51,11 @@ class Changes:
 
     Attributes:
         with_backward: Whether to record intermediate values for a backward pass.
-        without_checks: Whether to leave out the exceptions that the forward raises if a condition on data holds.
         with_slices: Whether to slice a dynamic axis where the forward calls ``split`` or ``chunk``.
         without_grad: Whether to trace without autograd.
     """
 
     with_backward: bool = False
-    without_checks: bool = False
     with_slices: bool = False
     without_grad: bool = False
 
@@ -68,12 +66,12 @@ class TraceRecord:
 
     Attributes:
         mode: The mode in which the forward runs.
-        conditions: What happened to the conditions on data.
+        errors: What torch raised for conditions on data.
         changed_values: The values of Python that the forward changed.
     """
 
     mode: AbstractContextManager[Any] = field(default_factory=nullcontext)
-    conditions: ConditionsOnData = field(default_factory=ConditionsOnData)
+    errors: Sequence[Exception] = ()
     changed_values: ChangedValues | None = None
 
 
@@ -118,8 +116,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter(weights.watched())
         pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
         mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
-        conditions = enter(watch_conditions(changes.without_checks, mode.errors))
-        yield TraceRecord(mode, conditions, enter(record_changed_values(model)))
+        enter(watch_conditions(model, mode.errors))
+        yield TraceRecord(mode, mode.errors, enter(record_changed_values(model)))
         mode.refuse_lost_writes()
 
 

@@ -1,12 +1,8 @@
 """Conditions on data in Python code, such as ``if (x < 0).any():``, which torch.export cannot decide.
 
-A condition may only decide whether the forward raises an exception, as in ``if (x < 0).any(): raise ValueError`` or
-``assert (x >= 0).all()``. An ONNX model cannot raise one, so such a check can be left out: the tensors and numbers of
-the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
-result. An exception that the model itself may catch decides about results, and is not left out.
-
-torch raises an error for every other condition, and where it needs a number or a size that depends on data. If the
-model catches that error, the captured program has the results of the handler for all data, so the capture counts as
+torch raises an error for such a condition, and where it needs a number or a size that depends on data. On a path
+(``on_path``), the path answers conditions; the room ``data_branches`` captures one program for each path. If the model
+catches an error of torch, the captured program has the results of the handler for all data, so the capture counts as
 failed. The errors are kept where torch raises them: in a function of torch, or for a condition on a symbolic number.
 
 A condition on sizes that depend on data may be certain for all sizes of the inputs but 0 and 1, which torch excludes
@@ -17,22 +13,24 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections import Counter
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.check_sources import answer_of, is_caught
+from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
-from fx_onnx.messages.source_lines import innermost_line, is_internal
+from fx_onnx.messages.errors import OnnxExporterError
+from fx_onnx.messages.source_lines import is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
@@ -41,52 +39,120 @@ from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
-    free_unbacked_symbols,
 )
 
 __all__ = [
-    "UNDECIDED", "ConditionsOnData", "Redirected", "calling_frame", "is_condition", "is_number", "is_traced",
-    "left_out_checks", "stops_at_check", "watch_conditions",
+    "UNDECIDED", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
+    "is_condition", "is_number", "is_of_model", "is_traced", "left_out_checks", "on_path", "raise_handled",
+    "watch_conditions",
 ]  # fmt: skip
 
 UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 """What torch raises where a condition, a number or a size depends on data."""
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
-_OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 _DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+_TORCH = Path(torch.__file__).parent
+_AS_MODELS = (
+    str(Path(__file__).with_name("torch_functions.py")),
+    *(str(_TORCH / name) for name in ("_tensor.py", "nn", "distributions", "functional.py", "_export")),
+)
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
-@dataclass
-class ConditionsOnData:
-    """What happened to the conditions on data during a capture.
+def raise_handled(errors: Iterable[Exception]) -> None:
+    """Raises the first error of torch that the model caught, if there is one; torch's own code may catch others."""
+    for error in errors:
+        caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
+        if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
+            raise error
+
+
+class OffPathError(OnnxExporterError):
+    """Raised by a captured program that is one path of a model, where data or sizes take another branch."""
+
+
+class Told(NamedTuple):
+    """What a conversion to a bool returned.
 
     Attributes:
-        left_out: the places of the checks that were left out, as ``(file:line: code)``, in order.
-        errors: the errors that torch made for other conditions.
+        answer: The answer; None if torch knew it.
+        is_new: Whether the program gets the condition.
     """
 
-    left_out: Counter[str] = field(default_factory=Counter)
-    errors: list[Exception] = field(default_factory=list)
-
-    def raise_handled(self) -> None:
-        """Raises the first error that the model caught, if there is one; torch's own code may catch others."""
-        for error in self.errors:
-            caught_in = error.__traceback__  # a traceback begins in the frame that caught the error
-            if caught_in is not None and not is_internal(caught_in.tb_frame.f_code.co_filename):
-                raise error
+    answer: bool | None = None
+    is_new: bool = False
 
 
-def stops_at_check(error: Exception) -> bool:
-    """Returns whether torch could not decide a condition that only leads to an exception."""
-    if "data-dependent" not in str(error).lower() and type(error).__name__ != "DataDependentOutputException":
-        return False
-    frames = []
-    step = error.__traceback__
-    while step is not None:
-        frames.append((step.tb_frame.f_code, step.tb_lasti))
-        step = step.tb_next
-    return any(answer_of(*frame) is not None for frame in frames)
+class DataPath(ABC):
+    """The answers to the conditions on data on one path through the forward.
+
+    A run of the forward after the trace gets the answers of the trace, by the place of the call.
+
+    Attributes:
+        is_trace: whether no run has ended since ``begin``.
+        converts: whether torch converts a value, which calls each mode that sees functions.
+    """
+
+    def __init__(self) -> None:
+        self._told = defaultdict[Any, list[Told]](list)
+        self._calls = Counter[Any]()
+
+    def begin(self) -> None:
+        """Begins a trace: the capture of a path may take several."""
+        self._told.clear()
+        self.is_trace, self.converts = True, False
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """Runs the forward."""
+        self._calls.clear()
+        try:
+            return call()
+        finally:
+            self.is_trace = False
+
+    def recall(self, frame: Any) -> Told | None:
+        """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
+        place = _place(frame)
+        told, count = self._told[place], self._calls[place]
+        self._calls[place] += 1
+        return told[count] if count < len(told) else None
+
+    def keep(self, frame: Any, told: Told) -> Told:
+        """Keeps what the trace is told."""
+        self._told[_place(frame)].append(told)
+        return told
+
+    @abstractmethod
+    def decide(self, value: Any, frame: Any) -> Told:
+        """Returns the answer for a tensor or a symbolic bool that a frame converts."""
+
+    @abstractmethod
+    def mark(self, value: Any, answer: bool) -> None:
+        """Records a condition and its answer in the program."""
+
+
+def _place(frame: Any) -> Any:
+    """Returns the call of the model's code; torch's code around it is another one after the trace."""
+    frame = user_frame(frame)
+    return frame.f_code, frame.f_lasti
+
+
+_path: ContextVar[DataPath | None] = ContextVar("fx_onnx_path", default=None)
+
+
+def current_path() -> DataPath | None:
+    """Returns the path on which a model is being captured; None without a path."""
+    return _path.get()
+
+
+@contextmanager
+def on_path(path: DataPath) -> Iterator[None]:
+    """Captures a model on a path within the context."""
+    token = _path.set(path)
+    try:
+        yield
+    finally:
+        _path.reset(token)
 
 
 def is_condition(error: Exception) -> bool:
@@ -152,38 +218,59 @@ class Redirected(TorchFunctionMode):
 
 
 @contextmanager
-def watch_conditions(leave_out_checks: bool, errors: list[Exception]) -> Iterator[ConditionsOnData]:
-    """Yields what happens to the conditions on data within the context; leaves out checks if requested.
+def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterator[None]:
+    """Keeps the errors about conditions on data of a model within the context, or lets the current path answer them.
 
     Args:
-        leave_out_checks: Whether to leave out checks.
+        model: The model that is traced.
         errors: The list of the errors of functions of torch, to which those of conditions are added.
     """
-    found = ConditionsOnData(errors=errors)
-    answering = partial(answered_by_sizes, keep=errors.append)
+    path, answering = current_path(), partial(answered_by_sizes, keep=errors.append)
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_EVALUATE, Around(answering), "A model could catch the error.")]))
-        if leave_out_checks:
-            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
-                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, is_open, found)))
-        yield found
+        if path is not None:
+            path.begin()
+            stack.enter_context(watch_calls({model: path.run}))
+            for kind in (torch.Tensor, torch.SymBool):
+                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, path, errors)))
+        yield
 
 
 _EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
 
 
-def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:
-    """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
+def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exception]) -> Any:
+    """Returns a replacement of ``__bool__`` that answers as a path does what torch cannot decide."""
 
     def __bool__(self: Any) -> bool:
         frame = calling_frame()
-        answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
-        if answer is None or _may_be_caught(frame):
-            return original(self)
-        found.left_out[innermost_line(traceback.extract_stack(frame))] += 1
-        return answer
+        if not is_of_model(frame.f_code.co_filename) or path.converts:
+            return convert(self)
+        told, count = path.recall(frame), len(errors)
+        if told is None or told.answer is None:
+            path.converts = True
+            try:
+                answer = convert(self)
+                if told is None:
+                    path.keep(frame, Told())
+                return answer
+            except UNDECIDED:
+                if told is not None or not path.is_trace:
+                    raise
+                del errors[count:]
+            finally:
+                path.converts = False
+            told = path.keep(frame, path.decide(self, frame))
+        if told.is_new:
+            path.mark(self, bool(told.answer))
+        return bool(told.answer)
 
     return __bool__
+
+
+def is_of_model(filename: str) -> bool:
+    """Returns whether a file has the code of a model, or functions of torch that decide and raise as such code does."""
+    return not is_internal(filename) or filename.startswith(_AS_MODELS)
 
 
 def calling_frame() -> Any:
@@ -197,15 +284,6 @@ def calling_frame() -> Any:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is traced and has no values, unlike a plain tensor."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-
-
-def _may_be_caught(frame: Any) -> bool:
-    """Returns whether code of the model may catch an exception that the frame raises."""
-    while frame is not None and frame.f_code.co_filename != _OUTSIDE:
-        if not is_internal(frame.f_code.co_filename) and is_caught(frame.f_code, frame.f_lineno):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from fx_onnx.messages.source_lines import is_internal
 from fx_onnx.torch_internals.torch_private import OpOverload, unset_fake_temporarily
 from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_node, undispatched
 
-__all__ = ["WeightValues"]
+__all__ = ["WeightValues", "is_function", "is_written"]
 
 _T: Any = torch.Tensor
 _READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, torch.equal, torch.allclose)
@@ -68,7 +68,7 @@ class WeightValues:
         self._calls.clear()
         result = call()
         for node, name in self._read.items():
-            if _is_written(node):
+            if is_written(node):
                 raise CaptureError(
                     f"The model branches on the value of {name!r}, or makes a Python number of it, and changes it "
                     "later, so that each call would need another program; set it to its last value before the export.",
@@ -117,14 +117,14 @@ class WeightValues:
         Raises:
             _UnknownError: the value depends on more than weights, or is large.
         """
-        if node is None or len(known) > _MAX_NODES or _is_written(node):
+        if node is None or len(known) > _MAX_NODES or is_written(node):
             raise _UnknownError
         if node not in known:
             function: Any = node.target
             found: Any = None
             if node in self._names:
                 found = self._given[self._names[node]]
-            elif function is operator.getitem or _is_function(function):
+            elif function is operator.getitem or is_function(function):
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: self._evaluated(each, known))
                 found = function(*args, **kwargs)
             elif not _has_values(found := recorded_constant(node)):
@@ -144,7 +144,7 @@ def _has_values(tensor: Any) -> bool:
     return not is_traced(tensor) and not tensor.is_meta
 
 
-def _is_function(target: Any) -> bool:
+def is_function(target: Any) -> bool:
     """Returns whether an operator computes its results from its arguments alone, and writes to none of them."""
     return (
         isinstance(target, OpOverload)
@@ -153,12 +153,12 @@ def _is_function(target: Any) -> bool:
     )
 
 
-def _is_written(node: Node) -> bool:
+def is_written(node: Node) -> bool:
     """Returns whether a recorded call writes to the tensor of a node, or to a view of it."""
     for user in node.users:
         schema = getattr(user.target, "_schema", None)
         given = zip(schema.arguments if schema is not None else (), user.args, strict=False)
         aliases = [argument.alias_info for argument, each in given if each is node and argument.alias_info is not None]
-        if any(alias.is_write for alias in aliases) or (aliases and _is_written(user)):
+        if any(alias.is_write for alias in aliases) or (aliases and is_written(user)):
             return True
     return False

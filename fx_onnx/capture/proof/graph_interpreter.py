@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.capture.patches.data_conditions import current_path
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
@@ -38,7 +39,8 @@ class GraphInterpreter(torch.fx.Interpreter):
         if n.target is operator.getitem and not n.users:
             return None
         schema = getattr(n.target, "_schema", None)  # None for a function that is no operator
-        if self._others is not None and n.op == "call_function" and schema is not None and not schema.returns:
+        is_assertion = n.op == "call_function" and schema is not None and not schema.returns
+        if is_assertion and self._leaves_out(n.target):
             return None
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
@@ -53,6 +55,11 @@ class GraphInterpreter(torch.fx.Interpreter):
         elif not (self._is_empty or _fits(result, captured)):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
+
+    def _leaves_out(self, assertion: Any) -> bool:
+        """Returns whether an assertion is left out. On one path of a model, its conditions tell more, which stay."""
+        is_eager = self._others is not None or current_path() is not None
+        return is_eager and assertion.namespace != "fx_onnx"
 
     def _define(self, result: Any, captured: Any) -> None:
         """Defines the sizes that a node makes from data."""

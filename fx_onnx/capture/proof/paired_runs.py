@@ -20,7 +20,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.patches.data_conditions import UNDECIDED
+from fx_onnx.capture.patches.data_conditions import UNDECIDED, OffPathError
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
@@ -117,6 +117,8 @@ class PairedRuns:
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
         except Undecidable:
             return Outcome.UNKNOWN
+        except OffPathError:
+            return Outcome.EQUAL
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
@@ -134,6 +136,9 @@ class PairedRuns:
             got = self._run(self._run_program, given, on_meta)
         except Undecidable:
             return Outcome.UNKNOWN
+        except OffPathError:  # the program is one path of the model, which these sizes do not take
+            self.others = []
+            return Outcome.EQUAL
         except Exception:  # an operator of the program refuses the sizes
             self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT
@@ -213,6 +218,8 @@ class PairedRuns:
             want = self._results_of_numbers(self._run_module, args, kwargs)
         except Undecidable:
             return Outcome.UNKNOWN
+        except OffPathError:
+            return Outcome.EQUAL
         except Exception as error:  # the forward is the user's code
             self.seen = _raised(error)
             return Outcome.RAISES
@@ -220,6 +227,8 @@ class PairedRuns:
             got = self._results_of_numbers(self._run_program, args, kwargs)
         except Undecidable:
             return Outcome.UNKNOWN
+        except OffPathError:
+            return Outcome.EQUAL
         except Exception:  # an operator of the program refuses the sizes
             self.seen = PROGRAM_FAILS
             return Outcome.DIFFERENT

@@ -52,12 +52,3 @@ def test_rows_that_data_select(name: str, opset: int) -> None:
     assert not program.findings
     for mask in masks:
         assert_close(program(x, mask)[0], model(x, mask), 1e-3)
-
-
-def test_a_question_of_the_model_is_refused() -> None:
-    def function(x: Tensor, mask: Tensor) -> Tensor:
-        rows = x[mask]
-        return rows if rows.shape[0] == 1 else rows + 1
-
-    with pytest.raises(fx_onnx.OnnxExporterError, match="FX1102"):
-        fx_onnx.export(FunctionModule(function), (torch.randn(5, 4), torch.arange(5) > 2))
