@@ -138,7 +138,7 @@ def _make_key(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
     suggested = import_module("torch._prims_common").suggest_memory_format
     contiguous = torch.contiguous_format
 
-    def append_plain(result: list[Any], tensor: Any) -> None:
+    def append_plain(result: list[Any], tensor: Any, storage_bytes: int) -> None:
         shape, stride = tensor.shape, tensor.stride()
         length = f"length_{len(shape)}"
         result += (tensor.dtype, torch.Size, length)
@@ -153,7 +153,7 @@ def _make_key(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
             torch.strided,
             memory_format if tensor.is_contiguous(memory_format=memory_format) else None,
             tensor.storage_offset(),
-            tensor.untyped_storage().nbytes(),
+            storage_bytes,
             tensor.requires_grad,
             False,
             tensor.is_conj(),
@@ -175,7 +175,11 @@ def _make_key(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
             elif kind is tuple or kind is list:
                 key(self, result, arg, state, id_hashed_objects)
             elif kind is FakeTensor and arg.fake_mode is self and arg.constant is None and is_plain(arg):
-                append_plain(result, arg)
+                storage_bytes = arg.untyped_storage().nbytes()
+                if type(storage_bytes) is int:
+                    append_plain(result, arg, storage_bytes)
+                else:  # a row in the storage of a tensor whose sizes are symbolic
+                    original(self, result, iter((arg,)), state, id_hashed_objects)
             else:
                 original(self, result, iter((arg,)), state, id_hashed_objects)
 
