@@ -177,10 +177,11 @@ def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[d
         if name is not None and not isinstance(dim := each.dim(axis), int)
     ]
     for place, name, dim in sorted(requested, key=lambda item: not is_dim_word(item[1])):  # expressions come last
-        stated = dim_expression(name, sizes)
-        if stated is not None and stated != dim and (not isinstance(dim, sympy.Symbol) or str(dim) in names):
-            own = names.get(str(dim)) or expression_text(dim, names)
-            conflicts[own, name] = f"{place} is {own!r}, not {name!r} as dynamic_axes calls it; it keeps its own name."
+        stated = sizes.get(str(name)) if is_dim_word(name) else dim_expression(name, sizes)
+        is_free = isinstance(dim, sympy.Symbol) and str(dim) not in names
+        if stated is not None and stated != dim and (is_dim_word(name) or not is_free):
+            own = _own_names(inputs, names)[str(dim)] if is_free else names.get(str(dim)) or expression_text(dim, names)
+            conflicts[own, name] = f"{place} is {own!r}, not {name!r} as the call names it; it keeps its own name."
             continue
         sizes.setdefault(names.setdefault(str(dim), str(name)), dim)
     if is_given:

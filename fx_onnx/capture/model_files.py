@@ -65,7 +65,8 @@ def load_model(file: str | os.PathLike[str]) -> Any:
             id=MessageId.MODEL_SOURCE,
         )
     raise ArgumentError(
-        f"{path} is neither a .pt2 file of torch.export nor a TorchScript file.", id=MessageId.MODEL_SOURCE
+        f"{path} is neither a .pt2 file of torch.export nor a TorchScript file, or it is incomplete.",
+        id=MessageId.MODEL_SOURCE,
     )
 
 
@@ -83,6 +84,7 @@ def _program(path: Path) -> ExportedProgram:
 
     from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 
+    _check_pickles(path)
     errors: list[BaseException] = []
     with _explained(path, errors), redirect_torch_logs(), _logged_errors(errors):
         program = torch.export.load(path)
@@ -93,6 +95,26 @@ def _program(path: Path) -> ExportedProgram:
             MessageId.SIZE_CONDITION,
         )
     return program
+
+
+def _check_pickles(path: Path) -> None:
+    """Refuses a program whose example inputs or weights are pickled objects of classes that may run code.
+
+    torch.export.load unpickles them without a limit.
+    """
+    from torch.serialization import get_unsafe_globals_in_checkpoint
+
+    unsafe: dict[str, None] = {}
+    with _explained(path), zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            if entry.endswith(".pt"):
+                unsafe |= dict.fromkeys(get_unsafe_globals_in_checkpoint(archive.open(entry)))
+    if unsafe:
+        raise ArgumentError(
+            f"{path} is not loaded, because its example inputs would run code of {', '.join(unsafe)}. If you trust the "
+            "file, pass these classes to torch.serialization.add_safe_globals first; or save the program with tensors.",
+            id=MessageId.MODEL_SOURCE,
+        )
 
 
 def _has_guards(path: Path) -> bool:
@@ -112,9 +134,10 @@ def _explained(path: Path, earlier: list[BaseException] | None = None) -> Iterat
         while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = first_line(cause).partition(". ")[0].rstrip(".")
+        is_unknown = isinstance(cause, NotImplementedError) or type(cause).__name__ == "SerializeError"
         raise ArgumentError(
-            f"torch {version('torch')} cannot load {path}: {reason}; first import what defines the operators and the "
-            "classes of the program, or save it again.",
+            f"torch {version('torch')} cannot load {path}: {reason}; "
+            + ("first import what defines its operators and classes." if is_unknown else "it is damaged or too new."),
             id=MessageId.MODEL_SOURCE,
         ) from error
 

@@ -349,9 +349,8 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
     from fx_onnx.messages.arguments import did_you_mean
 
     if source.has_inputs and (given or (dynamic and source.kwargs)):
-        raise ArgumentError(
-            "The source has its own inputs; leave out --input and --dynamic.", id=MessageId.COMMAND_OPTION
-        )
+        option = "--input" if given else "--dynamic"
+        raise ArgumentError(f"The source has its own inputs; leave out {option}.", id=MessageId.COMMAND_OPTION)
     if source.has_inputs:
         shapes = parse_dynamic_dims(dynamic, _input_names(source)) if dynamic else source.dynamic_shapes
         return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": shapes}

@@ -92,7 +92,8 @@ class Resizer:
             _Dim(symbol, labels[symbol], size, *_range(exported.range_constraints.get(symbol)))
             for symbol, size in self.sizes.items()
         ]
-        self._names = {name: symbol for symbol, name in (*names, *labels.items())}
+        # A dim that is an expression of others follows from them.
+        self._names = {name: symbol for symbol, name in (*names, *labels.items()) if symbol in self.sizes}
         self._conditions = [condition for condition in conditions or () if self._names.keys() >= set(condition.dims)]
         guards = shape_env.guards if shape_env is not None and conditions is None else ()
         self._guards = [shape_env.replace(guard.expr) for guard in guards]

@@ -111,3 +111,11 @@ def test_a_dim_specialized_by_a_branch():
 
     with pytest.warns(OnnxExporterWarning, match=r"needs shape\[0\] == 3 \(.*_dims.py:\d+: return x \* 2 if"):
         capture(parse_request(Function(branch).eval(), t(3, 4), dynamic_shapes=({0: "n"},)))
+
+
+def test_one_name_for_two_dims_of_an_exported_program_is_that_of_the_first():
+    dims = {"x": {0: Dim("a")}, "y": {0: Dim("b")}}
+    program = torch.export.export(Function(lambda x, y: x @ y.T), (t(3, 4), t(5, 4)), dynamic_shapes=dims)
+    with pytest.warns(OnnxExporterWarning, match=r"y\.shape\[0\] is 'b', not 'n'"):
+        captured = capture(parse_request(program, dynamic_shapes={"x": {0: "n"}, "y": {0: "n"}}))
+    assert shapes(captured) == [("n", "4"), ("b", "4")]

@@ -95,9 +95,7 @@ def test_a_class_that_is_unknown_here_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for entry, data in content.items():
             archive.writestr(entry, data)
-    with pytest.raises(
-        ArgumentError, match=r"Pair of others .*; first import what defines the operators and the classes"
-    ):
+    with pytest.raises(ArgumentError, match=r"Pair of others .*; first import what defines its operators and classes"):
         load_model(path)
 
 
@@ -128,3 +126,26 @@ def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ArgumentError, match=r"call fx_onnx\.export_pretrained"):
         fx_onnx.export(tmp_path)
+
+
+class Code:
+    """An object whose pickle runs code when it is loaded."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+def test_pickled_code_is_not_run(tmp_path: Path) -> None:
+    path, mark = saved(tmp_path / "m.pt2", nn.ReLU()), tmp_path / "mark"
+    buffer = io.BytesIO()
+    torch.save((((X,), Code(mark)), {}), buffer)
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "other.pt2", "w") as other:
+        for entry in archive.namelist():
+            is_example = entry.endswith("sample_inputs/model.pt")
+            other.writestr(entry, buffer.getvalue() if is_example else archive.read(entry))
+    with pytest.raises(ArgumentError, match=r"its example inputs would run code of .* add_safe_globals"):
+        fx_onnx.export(tmp_path / "other.pt2")
+    assert not mark.exists()

@@ -88,3 +88,13 @@ def test_one_dim_alone() -> None:
     found = resizer(({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}), X, Y, module=Add())
     joint = next(found.rounds())[0]
     assert [list(each.values()) for each in found.single(joint)] == [[6, 7], [5, 9]]
+
+
+def test_a_named_dim_that_follows_from_another_one() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return torch.cat([y, y]) + x
+
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="'n' equal to 2"):
+        program = fx_onnx.export(Twice(), (torch.ones(6), torch.ones(3)), dynamic_shapes=({0: "n"}, {0: "m"}))
+    assert program.verify().ok
