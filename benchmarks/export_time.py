@@ -1,4 +1,4 @@
-"""Measures the cost of an export: seconds, peak memory and nodes of fx_onnx, torch.onnx and TorchScript.
+"""Measures the cost of an export: seconds of CPU time, peak memory and nodes of fx_onnx, torch.onnx and TorchScript.
 
     python -m benchmarks.export_time --models resnet50 llama16 --rounds 5 --opset 20
 
@@ -114,11 +114,11 @@ WHOLE = dict(zip(PEAKS, (capture, fx_onnx_whole, torch_onnx_whole, torchscript),
 
 
 def timed(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
-    """Returns the seconds that `work` takes, and its result."""
+    """Returns the seconds of CPU time that `work` takes, and its result."""
     gc.collect()
-    start = time.perf_counter()
+    start = time.process_time()
     result = work(*args)
-    return time.perf_counter() - start, result
+    return time.process_time() - start, result
 
 
 def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:

@@ -118,25 +118,10 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "5745984080fc3c74",
         "2.15": "20c28349c43ff15a",
     },
-    "torch._subclasses.fake_tensor:FakeTensorMode._get_output_info_for_cache_entry": {
-        "2.13": "110e8d0c87ca6b5b",
-        "2.14": "110e8d0c87ca6b5b",
-        "2.15": "2b5163a781ce24e2",
-    },
     "torch._subclasses.fake_tensor:FakeTensorMode._get_output_tensor_from_cache_entry": {
         "2.13": "548bbfc0ecc471e9",
         "2.14": "97101d7019810862",
         "2.15": "bd6da870360351ff",
-    },
-    "torch._subclasses.fake_tensor:FakeTensorMode._make_cache_entry": {
-        "2.13": "acbd9c87030fe241",
-        "2.14": "acbd9c87030fe241",
-        "2.15": "acbd9c87030fe241",
-    },
-    "torch._subclasses.fake_tensor:FakeTensorMode._output_from_cache_entry": {
-        "2.13": "f7abdd8b80c8dd89",
-        "2.14": "f7abdd8b80c8dd89",
-        "2.15": "7801729c857c65a1",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._prep_args_for_hash": {
         "2.13": "5c9d4a6f14c8ff30",
@@ -318,11 +303,6 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "55d6f995cab515e4",
         "2.15": "55d6f995cab515e4",
     },
-    "torch.fx.experimental.symbolic_shapes:ShapeEnv._evaluate_expr": {
-        "2.13": "189bc166958789be",
-        "2.14": "189bc166958789be",
-        "2.15": "189bc166958789be",
-    },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv._suppress_guards_enter": {
         "2.13": "a3cddf46f1635a4c",
         "2.14": "a3cddf46f1635a4c",
@@ -352,11 +332,6 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "ea3db9a3fe25ad8e",
         "2.14": "ea3db9a3fe25ad8e",
         "2.15": "ea3db9a3fe25ad8e",
-    },
-    "torch.fx.experimental.symbolic_shapes:has_free_unbacked_symbols": {
-        "2.13": "8389bc35da1f2177",
-        "2.14": "8389bc35da1f2177",
-        "2.15": "8389bc35da1f2177",
     },
     "torch.fx.experimental.symbolic_shapes:uninteresting_files": {
         "2.13": "cf64194343f25e16",

@@ -78,7 +78,7 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
                 track(each, proxy, constant=None, tracer=tracer)
             return inner_res
         modes = torch.overrides._get_current_function_mode_stack()
-        counting = next(
+        counting: Any = next(
             (mode.tracer for mode in modes if isinstance(mode, proxy_tensor.TorchFunctionMetadataMode)), None
         )
         is_known = known.issuperset(map(type, modes)) and len({*map(type, modes)}) == len(modes)

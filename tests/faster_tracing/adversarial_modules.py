@@ -128,6 +128,17 @@ def _sizes(module: Any, x: Tensor) -> Any:
     return y, n, x.stride(0) + x.numel(), x.new_zeros(n + 1, n * n).flatten(), x.reshape(-1)[n:], torch.arange(n // 2)
 
 
+def _chunks(module: Any, x: Tensor) -> Any:
+    """Pads and cuts an axis into chunks: its sizes have many guards."""
+    n, size = x.shape[1], 8
+    padded = nn.functional.pad(x, (0, 0, 0, (size - n % size) % size))
+    chunks = padded.reshape(x.shape[0], -1, size, 4)
+    sums = (chunks[:, :, :, None] * chunks[:, :, None]).sum(-1).cumsum(-1).permute(0, 2, 1, 3)
+    moved = torch.cat([torch.zeros_like(chunks[:, :1]), chunks], 1)[:, :-1]
+    scaled = torch.einsum("bcsd,bcsd->bcs", sums.transpose(1, 2) @ moved, chunks)[..., None] * chunks
+    return scaled.reshape(x.shape[0], -1, 4)[:, :n]
+
+
 def _data(module: Any, x: Tensor) -> Any:
     rows = x[x[:, 0] > 0]
     n = (x > 0).sum().item()
@@ -209,6 +220,7 @@ MODULES: dict[str, tuple[nn.Module, tuple[Any, ...], Any]] = {
     "vmap": (Function(lambda m, x: torch.func.vmap(lambda row: row.flip(0) * m.linear(row))(x), **_LINEAR), (X,), ROWS),
     "modes": (Function(_modes, **_LINEAR), (X,), ROWS),
     "sizes": (Function(_sizes), (X,), ROWS),
+    "chunks": (Function(_chunks), (torch.randn(2, 6, 4),), ({0: A, 1: A},)),
     "data": (Function(_data), (X,), ROWS),
     "custom_operator": (Function(lambda m, x: scaled(x, 2.0).T), (X,), ROWS),
     "autograd_function": (Function(lambda m, x: Doubled.apply(x) + 1), (X,), ROWS),

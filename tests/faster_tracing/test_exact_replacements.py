@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
 
 import fx_onnx
+from fx_onnx.faster_tracing import replacement
 from fx_onnx.faster_tracing.exact_replacements import REPLACEMENTS, faster_tracing
 from fx_onnx.faster_tracing.replacement import OFF, unknown_sources
 from tests.faster_tracing.adversarial_modules import FAILURES, MODULES, X
@@ -72,3 +78,55 @@ def test_files_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return content
 
     assert content() == _without(monkeypatch, content)
+
+
+@pytest.mark.parametrize("name", ["weights", "cond", "encoder"])
+def test_another_thread_captures_with_torchs_functions(name: str) -> None:
+    _captured(name)
+    expected, folder = _captured(name), str(Path(replacement.__file__).parent)
+    found: list[Any] = []
+
+    def capture() -> None:
+        files: set[str] = set()
+        sys.setprofile(lambda frame, *_: files.add(frame.f_code.co_filename))
+        try:
+            program = _captured(name)
+        finally:
+            sys.setprofile(None)
+        found.append((differences(expected, program), [each for each in files if each.startswith(folder)]))
+
+    with faster_tracing():
+        thread = threading.Thread(target=capture)
+        thread.start()
+        thread.join()
+    assert found == [([], [])]
+
+
+def test_another_thread_works_beside_exports() -> None:
+    """Not torch.export, of which torch runs one at a time: what it replaces while it traces, all threads see."""
+    graph, done, calls, errors = fx.Graph(), threading.Event(), [0], list[Exception]()
+    graph.output(graph.call_function(torch.relu, (graph.placeholder("x"),)))
+
+    def work() -> None:
+        while not done.is_set():
+            try:
+                with FakeTensorMode() as mode:
+                    y = torch.empty(2, 3).T.reshape(-1, 2)[1:] @ torch.ones(2, 5)
+                assert (tuple(y.shape), y.fake_mode, y.nonzero_memo) == ((2, 5), mode, None)
+                assert pytree.tree_map(abs, {"a": [-1, (2,)]}) == {"a": [1, (2,)]}
+                assert fx.GraphModule(nn.Module(), graph)(-torch.ones(1)) == 0
+                calls[0] += 1
+            except Exception as error:
+                errors.append(error)
+
+    module, args, shapes = MODULES["sizes"]
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        files = {fx_onnx.export(module, args, dynamic_shapes=shapes, verbose=False).model_proto.SerializeToString()}
+        files.add(fx_onnx.export(module, args, dynamic_shapes=shapes, verbose=False).model_proto.SerializeToString())
+    finally:
+        done.set()
+        thread.join()
+    assert (errors, len(files)) == ([], 1)
+    assert calls[0] > 10
