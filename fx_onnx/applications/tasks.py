@@ -116,17 +116,20 @@ The first task whose class builds an architecture is its default. AutoModel buil
 """
 
 OTHER_NAMES = {
+    "audio-ctc": "automatic-speech-recognition",
     "causal-lm": "text-generation",
     "default": "feature-extraction",
-    "image-to-text-generation": "image-to-text",
     "masked-im": "masked-image-modeling",
     "masked-lm": "fill-mask",
+    "pretraining": "feature-extraction",
     "semantic-segmentation": "image-segmentation",
     "seq2seq-lm": "text2text-generation",
     "sequence-classification": "text-classification",
     "speech2seq-lm": "automatic-speech-recognition",
     "text-to-speech": "text-to-audio",
+    "time-series-forecasting": "time-series",
     "vision2seq-lm": "image-to-text",
+    "zero-shot-classification": "text-classification",
 }
 """A name that optimum has, or had, for a task → the name of the task."""
 

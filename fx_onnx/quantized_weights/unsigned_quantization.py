@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +12,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.onnx_model.weights import computed, elementwise
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, constant_array, dims, initializer_tensor
+from fx_onnx.passes.matchers import attribute, constant_array, dims, initializer, initializer_tensor
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes
 
@@ -88,15 +89,16 @@ def _constants(node: ir.Node) -> list[Value | None]:
     """Returns the constants of int8 among the inputs: the limits of a Clip, or a zero point, and a weight before it."""
     if node.op_type == "Clip":
         return list(node.inputs[1:])
-    weight = [node.inputs[0]] if node.op_type == "DequantizeLinear" and node.inputs[0].is_initializer() else []
-    return [*weight, *node.inputs[2:3]]
+    weight = initializer(node.inputs[0]) if node.op_type == "DequantizeLinear" else None
+    return [weight, *node.inputs[2:3]]
 
 
 def _shift(node: ir.Node, shifted: dict[ir.Node, None], editor: Editor) -> None:
     """Shifts the constants of a node, and the dtype of what it returns."""
     inputs = [*node.inputs]
     if node.op_type != "Clip" and len(inputs) == 2:
-        inputs.append(editor.constant(np.full(dims(inputs[1]) or (), 128, np.uint8), node))
+        sizes: Any = dims(inputs[1])  # integers, as _is_shiftable has found
+        inputs.append(editor.constant(np.full(sizes, 128, np.uint8), node))
     for value in _constants(node):
         if value is not None:
             inputs[inputs.index(value)] = _shifted(value, shifted, node, editor)

@@ -134,7 +134,8 @@ def test_wrong_arguments_are_refused_and_the_old_folder_stays(tmp_path: Path) ->
     for name, value in wrong.items():
         with pytest.raises(ArgumentError, match=f"The {name} '{value}' is not one of"):
             export_pretrained(source, out, **{name: value})  # type: ignore[arg-type]
-    for name, own in {"masked-lm": "fill-mask", "text-generation-with-past": "text-generation"}.items():
+    names = {"masked-lm": "fill-mask", "audio-ctc": "automatic-speech-recognition", "pretraining": "feature-extraction"}
+    for name, own in {**names, "text-generation-with-past": "text-generation"}.items():
         with pytest.raises(ArgumentError, match=f"The task '{name}' is not one of .*; here it is '{own}'"):
             export_pretrained(source, out, task=name)
     with pytest.raises(ArgumentError, match="The precision 'q8' is not one of"):
