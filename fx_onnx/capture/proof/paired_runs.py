@@ -248,10 +248,10 @@ class PairedRuns:
             raise Undecidable
         with random_numbers_of(self._program, seed), torch.no_grad():
             copies = _separate(weights, torch.clone)
-            versions = {name: tensor._version for name, tensor in copies.items()}
+            states = {name: (tensor._version, storage_id(tensor)) for name, tensor in copies.items()}
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
             leaves = pytree.tree_leaves(run(given[0], given[1], copies))
-        written = (tensor for name, tensor in copies.items() if tensor._version != versions[name])
+        written = (tensor for name, tensor in copies.items() if (tensor._version, storage_id(tensor)) != states[name])
         results = [*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)), *written]
         if any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in results):  # the trace has left a tensor
             raise Undecidable

@@ -136,7 +136,8 @@ class SizeProof:
         A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers.
         """
         larger = self.sizes.larger
-        if not self.sizes.names or not all_hold(self.conditions, larger):
+        is_defined = all(larger.get(symbol) == size.xreplace(larger) for symbol, size in self.sizes.defined.items())
+        if not self.sizes.names or not is_defined or not all_hold(self.conditions, larger):
             return None
         ((_, outcome),) = self._runs.decided([larger])
         return self._runs.other_line() if outcome is Outcome.DIFFERENT else None
@@ -309,9 +310,9 @@ class SizeProof:
         if len(ones) > 1 and is_allowed and self._runs.outcome(together) is Outcome.EQUAL:
             asked = {symbol: self._changed_questions(larger, {**larger, symbol: 1}) for symbol in ones}
             ones = {s: guard for s, guard in ones.items() if any(question.holds(together) for question in asked[s])}
-        known = [*kept]
+        findings: list[Condition] = []
         for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
-            point = self.sizes.at(symbol, size, known)
+            point = self.sizes.at(symbol, size, [*kept, *findings])
             if point is None or (self._runs.outcome(point) is Outcome.UNKNOWN and not condition.symbols):
                 continue  # the code does not ask
             tried = self._runs.decided([point])
@@ -319,16 +320,16 @@ class SizeProof:
             lines = (question.place for question in self._changed_questions(larger, point))
             condition = replace(condition, place=condition.place or next(lines, ""))
             if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
-                known.append(self._least(symbol, condition))
+                yield self._least(symbol, condition)
             elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
                 excluding = replace(condition, expression=sympy.Ne(symbol, size, evaluate=False), kind="finding")
-                known.append(self._witnessed(excluding, tried, _WRONG))
-        yield from known[len(kept) :]
+                findings.append(self._witnessed(excluding, tried, _WRONG))
+        yield from findings
 
     def _joint_ones(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields what the code asks of several dims, as ``n + m > 3``, if all sizes 1 make the program another one."""
         sizes = {**self.sizes.larger, **(ones := dict.fromkeys(self._opened(1, kept), 1))}
-        if len(ones) < 2 or not all_hold(kept, sizes):
+        if len(ones) < 2 or not all_hold(kept, sizes) or self._runs.outcome(sizes) is Outcome.UNKNOWN:
             return
         ((_, outcome),) = self._runs.decided([sizes])
         if outcome in (Outcome.DIFFERENT, Outcome.RENUMBERED):
