@@ -74,11 +74,11 @@ run by hand, with torch 2.13.0.
 
 | project | tests | result |
 |---|---|---|
-| d3rlpy 2.8.1 | `tests/algos/qlearning`: BC, DQN, SAC, TD3 | 46 of 46 |
-| PyTorch Geometric 2.9.0 | `test/test_onnx.py` and those of `test_basic_gnn.py` | 15 of 15 |
+| d3rlpy 2.8.1 | those of BC, DQN, SAC and TD3 | 46 of 46 |
+| PyTorch Geometric 2.9.0 | `test_onnx` and the ONNX test of `test_basic_gnn` | 15 of 15 |
 | Hummingbird 0.4.12 | those with `onnx` in their name, in 7 files | 13 of 22; 7 fail in skl2onnx; in 2, an isolation \
 forest calculates with a tensor and a NumPy array, which is refused ([FX1109](troubleshooting.md#fx1109)) |
-| docTR 1.1.1a0 | the export of 16 of 21 models in `test_models_classification_pt.py` | 14 of 16; 2 skip themselves, \
+| docTR 1.1.1a0 | 16 of the 21 exports of `test_models_classification_pt` | 14 of 16; 2 skip themselves, \
 because outputs differ by more than 1e-4: `textnet_base` by 8e-7 of its largest output, `vip_base` was not looked at |
 """
 
