@@ -5,7 +5,7 @@
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
-# make nightly: damaged files, random networks, equal bytes, equal captures, the tests of the core without each room, and
+# make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without each room, and
 # whether the packages of users resolve together with fx_onnx; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
@@ -76,6 +76,7 @@ dist: $(INSTALLED)
 nightly: $(INSTALLED)
 	$(BIN)/python -m tools.mutations --count 25000
 	$(BIN)/python -m tests.fuzz --count 10000
+	$(BIN)/python -m tests.fuzz.branches --count 500
 	$(BIN)/python -m benchmarks.equal_bytes
 	$(BIN)/python -m benchmarks.equal_tracing --all --results build/equal_tracing.jsonl
 	$(BIN)/python -m tools.core_without_rooms

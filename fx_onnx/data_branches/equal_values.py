@@ -156,8 +156,9 @@ def _weight_key(value: ir.Value) -> tuple[Hashable, ...]:
 
 
 def _tensor_key(tensor: ir.TensorProtocol) -> Hashable:
-    if tensor.nbytes <= MAX_CONSTANT_BYTES:
-        return constant_key(tensor)
-    if isinstance(tensor, Weight) and (metadata.OF_STATE_DICT in tensor.meta or not has_data(tensor)):
+    is_large = tensor.nbytes > MAX_CONSTANT_BYTES
+    if isinstance(tensor, Weight) and (not has_data(tensor) or (is_large and metadata.OF_STATE_DICT in tensor.meta)):
         return memory_key(tensor.raw)
+    if not is_large:
+        return constant_key(tensor)
     return tensor.dtype, tuple(tensor.shape.numpy()), sha256(tensor.tobytes()).digest()

@@ -40,6 +40,7 @@ from fx_onnx.torch_internals.torch_private import (
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
 )
+from fx_onnx.torch_internals.trace_private import is_recorded
 
 __all__ = [
     "UNDECIDED", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
@@ -257,6 +258,8 @@ def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exce
             except UNDECIDED:
                 if told is not None or not path.is_trace:
                     raise
+                if isinstance(self, torch.Tensor) and not is_recorded(self):
+                    raise  # within an operator, whose calls the program does not have
                 del errors[count:]
             finally:
                 path.converts = False
