@@ -5,8 +5,8 @@
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
-# make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without each room, and
-# whether the packages of users resolve together with fx_onnx; it takes hours.
+# make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without
+# each room, and whether the packages of users resolve together with fx_onnx; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["load_model"]
 
 _PROGRAMS = {"models/model.json", "serialized_exported_program.json"}  # of torch 2.8 and newer, and of older ones
+_SHOWN = 260  # characters of a path
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
@@ -38,17 +39,17 @@ def load_model(file: str | os.PathLike[str]) -> Any:
         ArgumentError: there is no such file, it is of another kind, or torch cannot load it.
     """
     path = Path(file)
-    if (path / "config.json").is_file():
+    if os.path.isfile(path / "config.json"):
         raise ArgumentError(
             f"{path} is a folder of a Hugging Face model; call fx_onnx.export_pretrained, or name it hf:{path} in the "
             "command.",
             id=MessageId.MODEL_SOURCE,
         )
-    if not path.is_file():
+    if not os.path.isfile(path):
+        name = f"{str(path)[:_SHOWN]}{'...' * (len(str(path)) > _SHOWN)}"
+        problem = f"{name} is a folder" if os.path.isdir(path) else f"There is no file {name}"
         raise ArgumentError(
-            f"{f'{path} is a folder' if path.is_dir() else f'There is no file {path}'}; a model is a .pt2 file of "
-            "torch.export or a TorchScript file.",
-            id=MessageId.MODEL_SOURCE,
+            f"{problem}; a model is a .pt2 file of torch.export or a TorchScript file.", id=MessageId.MODEL_SOURCE
         )
     entries = _entries(path)
     if entries & _PROGRAMS:

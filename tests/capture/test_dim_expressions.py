@@ -1,4 +1,4 @@
-"""Names of dims that are expressions or other text, as dynamic_axes allows them."""
+"""Names of dims that are expressions or other text, as the call names it allows them."""
 
 from __future__ import annotations
 

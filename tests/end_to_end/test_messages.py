@@ -44,9 +44,9 @@ def halves(x: Tensor) -> Tensor:
     return first + second
 
 
-def nonzero(x: Tensor) -> Tensor:
+def nonzero(x: Tensor) -> Any:
     found = x.nonzero()
-    return found * 2 if found.shape[0] > 3 else found
+    return (found * 2,) if found.shape[0] > 3 else found
 
 
 def loop(x: Tensor) -> Tensor:
@@ -55,13 +55,13 @@ def loop(x: Tensor) -> Tensor:
     return x
 
 
-def float_branch(x: Tensor, scale: float) -> Tensor:
-    return x * scale if scale > 0.5 else x
+def float_branch(x: Tensor, scale: float) -> Any:
+    return (x * scale,) if scale > 0.5 else x
 
 
 CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "wrong width": (nn.Sequential(nn.Linear(8, 4)), (X,), {}),
-    "branch on data": (Function(lambda x: x if x.sum() > 0 else -x), (X,), {}),
+    "branch on data": (Function(lambda x: (x,) if x.sum() > 0 else x), (X,), {}),
     "branch on a length": (Function(nonzero), (X,), {}),
     "loop on data": (Function(loop), (X,), {}),
     "static": (Positions(), (torch.zeros(16, 16),), {"dynamic_shapes": ({0: "rows"},)}),

@@ -249,7 +249,7 @@ MODULES: dict[str, tuple[nn.Module, tuple[Any, ...], Any]] = {
 FAILURES: dict[str, tuple[nn.Module, tuple[Any, ...], Any]] = {
     "index_error": (Failing(lambda x: x.shape[2]), (X,), ROWS),
     "shape": (Failing(lambda x: x @ x), (X,), None),
-    "data": (Failing(lambda x: x if x.sum() > 0 else -x), (X,), ROWS),
+    "data": (Failing(lambda x: (x,) if x.sum() > 0 else x), (X,), ROWS),
     "number": (Failing(lambda x: range(int(x.sum().item()))[2]), (X,), None),
     "output": (Failing(lambda x: object()), (X,), None),
     "operator": (Failing(lambda x: torch.ops.aten.relu.default(x, x)), (X,), None),

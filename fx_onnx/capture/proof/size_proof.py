@@ -133,14 +133,16 @@ class SizeProof:
     def other_line(self) -> str | None:
         """The line that computes something else than the program at the example's own sizes; None if there is none.
 
-        A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers.
+        A size is no int while torch traces: ``isinstance(size, int)`` and the text of a size have other answers. A run
+        of the program that fails is no such answer, because torch has traced these sizes.
         """
         larger = self.sizes.larger
         is_defined = all(larger.get(symbol) == size.xreplace(larger) for symbol, size in self.sizes.defined.items())
         if not self.sizes.names or not is_defined or not all_hold(self.conditions, larger):
             return None
         ((_, outcome),) = self._runs.decided([larger])
-        return self._runs.other_line() if outcome is Outcome.DIFFERENT else None
+        differs = outcome is Outcome.DIFFERENT and self._runs.seen(larger) != PROGRAM_FAILS
+        return self._runs.other_line() if differs else None
 
     def exclude_example(self) -> bool:
         """Returns whether the program is wrong for the sizes of the user's example."""

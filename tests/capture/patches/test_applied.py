@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
@@ -57,17 +58,19 @@ def attributes() -> dict[tuple[str, int, str], Any]:
 
 def replaced(capture: Callable[[nn.Module], Any]) -> set[tuple[str, int, str]]:
     """Returns the attributes that are others while a module is traced than before it."""
-    model, seen = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), []
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    seen: SimpleQueue[Any] = SimpleQueue()  # an export restores the lists that hooks fill
 
     def look(*_: Any) -> None:
         if torch.compiler.is_exporting():
-            seen.append(attributes())
+            seen.put(attributes())
 
     capture(model)  # imports modules
     before = attributes()
     model[1].register_forward_pre_hook(look)
     capture(model)
-    return {key for key in {**before, **seen[0]} if key not in before or before[key] is not seen[0].get(key)}
+    during = seen.get(block=False)
+    return {key for key in {**before, **during} if key not in before or before[key] is not during.get(key)}
 
 
 def test_few_attributes_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
