@@ -1,4 +1,4 @@
-"""Names of dims that are expressions or other text, as the call names it allows them."""
+"""Names of dims that are expressions or other text, as dynamic_axes allows them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_number_may_be_part_of_it() -> None:
 
 
 def test_an_expression_that_the_model_contradicts_is_dropped_with_a_warning() -> None:
-    with pytest.warns(OnnxExporterWarning, match=r"mask.shape\[1\] is 'new \+ past', not 'past \+ 1' as dynamic_axes"):
+    with pytest.warns(OnnxExporterWarning, match=r"mask.shape\[1\] is 'new \+ past', not 'past \+ 1' as the call names it"):
         program = export(Decoder(), "past + 1")
     assert sorted(dims(program)[2].split("+")) == ["new", "past"]
 
