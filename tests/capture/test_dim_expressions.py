@@ -87,7 +87,7 @@ def test_a_number_may_be_part_of_it() -> None:
 
 
 def test_an_expression_that_the_model_contradicts_is_dropped_with_a_warning() -> None:
-    with pytest.warns(OnnxExporterWarning, match=r"mask.shape\[1\] is 'new \+ past', not 'past \+ 1' as the call names it"):
+    with pytest.warns(OnnxExporterWarning, match=r"mask.shape\[1\] is 'new \+ past', not 'past \+ 1' as the call"):
         program = export(Decoder(), "past + 1")
     assert sorted(dims(program)[2].split("+")) == ["new", "past"]
 
