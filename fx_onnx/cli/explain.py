@@ -20,5 +20,5 @@ def explain(
         for paragraph in explanations.explain(message_id).split("\n\n"):
             typer.echo(textwrap.fill(paragraph, 100, subsequent_indent="  ", break_long_words=False))
     else:
-        for known, fields in explanations.explanations().items():
-            typer.echo(f"{known}  {textwrap.shorten(fields['cause'], 90)}")
+        for known, cause in explanations.causes().items():
+            typer.echo(f"{known}  {textwrap.shorten(cause, 90)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from typer.testing import CliRunner
 
 from fx_onnx.cli.app import app
@@ -16,9 +17,15 @@ def test_one_id() -> None:
     assert max(map(len, result.output.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("text", ["1201", "fx1201", "[FX1201]", "[fx-onnx explain FX1201]"])
+def test_other_ways_to_write_an_id(text: str) -> None:
+    assert CliRunner().invoke(app, ["explain", text]).output.startswith("FX1201\n")
+
+
 def test_all_ids() -> None:
     lines = CliRunner().invoke(app, ["explain"]).output.splitlines()
     assert [line[:6] for line in lines] == sorted(id.value for id in MessageId)
+    assert "](" not in "".join(lines)
 
 
 def test_an_unknown_id() -> None:
