@@ -40,8 +40,6 @@ def _share(graph: Graph) -> None:
             continue  # a user's own pass added a call without it
         if (region := region_body(node)) is not None:
             node.meta["val"] = _region_result(*region)
-        elif node.target is operator.getitem:
-            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
         elif _may_be_view(node) and storage_ids(node.meta["val"]).isdisjoint(storage_ids(meta_arguments(node))):
             node.meta["val"] = _result(node)
 
@@ -56,8 +54,10 @@ def _region_result(body: Graph, operands: Any) -> Any:
 
 
 def _may_be_view(node: Node) -> bool:
-    """Returns whether the schema lets the result of a call share the memory of an argument."""
+    """Returns whether the result of a call may share the memory of an argument: an item, or by the schema."""
     target = node.target
+    if target is operator.getitem:
+        return True
     return isinstance(target, OpOverload) and any(result.alias_info is not None for result in target._schema.returns)
 
 
@@ -67,7 +67,7 @@ def _result(node: Node) -> Any:
     if is_write(target):
         written = [argument.meta["val"] for argument in written_arguments(node)]
         return written[0] if len(written) == 1 else node.meta["val"]
-    if torch.Tag.inplace_view in target.tags:
+    if torch.Tag.inplace_view in getattr(target, "tags", ()):
         target = find_functional_variant(target) or target  # the argument keeps its shape
     args, kwargs = meta_arguments(node)
     return target(*args, **kwargs)

@@ -429,7 +429,8 @@ def _export(
         facts.conditions, facts.raising_axes, facts.other_line  # noqa: B018  decided now, as in the capture
         of_data = data_sizes(facts, program, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))
-        return Captured(program, strict, facts, (), state, (), tuple(dim_relations(facts)), of_data)
+        relations = tuple(dim_relations(facts))
+        return Captured(program, strict, facts, changed_values=state, relations=relations, data_sizes=of_data)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

@@ -10,6 +10,7 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import sympy
@@ -36,6 +37,11 @@ _OPERATORS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.USub: operator.neg,
     ast.Not: sympy.Not, ast.And: sympy.And, ast.Or: sympy.Or,
 }  # fmt: skip
+
+
+@cache
+def _functions() -> Mapping[Any, Callable[..., Any]]:
+    return {**_OPERATORS, **integer_functions()}
 
 
 def restore_guards(program: ExportedProgram) -> None:
@@ -79,10 +85,10 @@ def _word(text: str) -> str:
 
 def _expression(node: Any, sizes: Mapping[str, Any]) -> Any:
     """Returns the expression of a node of Python's syntax; a LookupError for what no guard of sizes contains."""
-    if (size := sizes.get(_source(node))) is not None:
-        return size
-    functions = {**_OPERATORS, **integer_functions()}
+    functions = _functions()
     match node:
+        case ast.Subscript() | ast.Attribute():
+            return sizes[_source(node)]
         case ast.Constant(value=int() | float()):
             return sympy.sympify(node.value)
         case ast.UnaryOp():
