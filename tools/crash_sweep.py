@@ -1,12 +1,13 @@
 """Runs small programs of every operator on inputs that may end ONNX Runtime's process.
 
-    python -m tools.crash_sweep [--dtypes int64,float32] [--operators add,sort] [--samples 2]
+    python -m tools.crash_sweep [--dtypes int64,float32] [--operators add,sort] [--samples 2] [--done FILE]
 
 The programs are PyTorch's own operator tests with dynamic dims. Their integers become the lowest and the highest
 numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; each dim in turn is 0.
 ONNX Runtime may refuse an input. It may not end, run on, or return other numbers in a second run, because it has read
 memory that is not its own then. Each program runs in a process of its own, which is started again after its end. The
-layers whose defects are in docs/differences.md are known, and do not count.
+layers whose defects are in docs/differences.md are known, and do not count. With ``--done`` a sweep that was stopped
+goes on: the file gets the name of each program that ran, and those in it are left out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,16 +67,22 @@ def main() -> None:
     parser.add_argument("--dtypes", default="int64,int32,int8,float32")
     parser.add_argument("--operators", default="")
     parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--done", type=Path, default=Path(os.devnull))
     options = parser.parse_args()
     programs = [*_own_programs(), *_operator_programs(options.dtypes.split(","), options.samples)]
     chosen, lines, count = set(filter(None, options.operators.split(","))), 0, 0
-    for program in programs:
-        if not chosen or program.name.split()[0] in chosen:
+    done = set(options.done.read_text().splitlines()) if options.done.exists() else set()
+    fx_onnx.export(torch.nn.ReLU(), (torch.ones(2),), verbose=False)  # imports for all processes
+    with options.done.open("a") as names:
+        for program in programs:
+            if program.name in done or (chosen and program.name.split()[0] not in chosen):
+                continue
             count += 1
             for line in _lines(program):
                 is_known = program.name.startswith(_KNOWN)
                 print("known: " * is_known + line, flush=True)
                 lines += not is_known
+            print(program.name, file=names, flush=True)
     print(f"{count} programs, {_runs.total()} runs, {lines} lines")
     sys.exit(bool(lines))
 
