@@ -41,8 +41,8 @@ from fx_onnx.capture.request import Request
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.extension_points.translation_table import TranslationTable, translation_table
 from fx_onnx.files.serialization import add_doc_strings, graph_text
-from fx_onnx.messages.errors import CaptureError, no_effect
-from fx_onnx.messages.findings import warn
+from fx_onnx.messages.errors import CaptureError, VerificationError, no_effect
+from fx_onnx.messages.findings import current_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata, opsets
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
@@ -306,7 +306,11 @@ def _verify(job: OnnxJob) -> OnnxJob:
     request = job.request
     module = request.reference or eager_model(request)
     job.log.verification = find("stages", "verify")(job.program, request.args, request.kwargs, module=module)
-    job.log.verification.check()
+    try:
+        job.log.verification.check()
+    except VerificationError as error:  # of a random layer, whose mode explains it
+        mode = [finding.text for finding in current_findings() if finding.id is MessageId.TRAINING_MODE]
+        raise VerificationError(" ".join([*mode, error.message])) from None
     return job
 
 

@@ -141,3 +141,11 @@ def test_the_garbage_collector_keeps_its_state(enabled: bool) -> None:
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_a_failing_comparison_says_first_that_the_module_is_in_training_mode() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout())
+    with pytest.raises(
+        fx_onnx.VerificationError, match=r"^Sequential is in training mode; call .* The ONNX program diff"
+    ):
+        fx_onnx.export(module, (torch.ones(4, 8),), verify=True)

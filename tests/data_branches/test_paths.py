@@ -340,3 +340,14 @@ def test_what_has_no_if_is_refused(function: Callable[..., Any], message: str) -
     with pytest.raises(fx_onnx.CaptureError, match=message) as error:
         export(function)
     assert error.value.id == "FX1102"
+
+
+def test_a_graph_module_that_calls_a_module_with_a_branch() -> None:
+    """torch.export interprets the graph and does not call the module."""
+    module = Branching(straight).eval()
+    graph = torch.fx.Graph()
+    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
+    outer = torch.fx.GraphModule(nn.ModuleDict({"inner": module}), graph)
+    program = fx_onnx.export(outer.eval(), (POSITIVE,))
+    for x in (POSITIVE, -POSITIVE):
+        assert_close(program(x), module(x))

@@ -1,7 +1,8 @@
-"""Patches the fake quantizers of torch's eager-mode quantization.
+"""Patches the fake quantizers of torch's eager-mode quantization and of PT2E in torchao.
 
 A fake quantizer reads from its buffers whether it observes and whether it quantizes. torch.export takes this for a
-data-dependent branch. During the capture, the values that the buffers have now are constants.
+data-dependent branch. During the capture, the values that the buffers have now are constants. A model that was prepared
+for quantization and not converted is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.ao.nn.quantized import FloatFunctional
-from torch.ao.quantization.fake_quantize import FakeQuantize, disable_observer
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.messages.errors import CaptureError
@@ -22,6 +23,12 @@ from fx_onnx.messages.message_ids import MessageId
 __all__ = ["freeze_fake_quantizers"]
 
 _CONVERTED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.")
+_OBSERVER, _FAKE_QUANTIZER = "observer.UniformQuantizationObserverBase", "fake_quantize.FakeQuantize"
+_CONVERTING = {
+    "torch.ao.quantization": "torch.ao.quantization.convert",
+    "torchao.quantization.pt2e": "torchao.quantization.pt2e.quantize_pt2e.convert_pt2e",
+}
+"""The packages that have both classes, and the function that ends a quantization."""
 
 
 @contextmanager
@@ -29,8 +36,11 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
     """Makes the fake quantizers of ``model`` compute with their current scales within the context.
 
     Raises:
-        CaptureError: A fake quantizer still observes, or a module was converted to processor-specific kernels.
+        CaptureError: An observer is active, or a module was converted to processor-specific kernels.
     """
+    packages = {module: _package_of(module, _FAKE_QUANTIZER) for module in model.modules()}
+    quantizers = {module: package for module, package in packages.items() if package}
+    inner = {child for module in quantizers for child in module.modules()}
     for name, module in model.named_modules():
         if f"{type(module).__module__}.".startswith(_CONVERTED) and not isinstance(module, FloatFunctional):
             raise CaptureError(
@@ -39,26 +49,37 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
                 "(torchao.quantization.pt2e) or torchao.quantization.quantize_ instead.",
                 id=MessageId.QUANTIZED_MODULE,
             )
-        if isinstance(module, FakeQuantize) and _is_on(module.observer_enabled):
+        is_updated = module in quantizers and _package_of(module.activation_post_process, _OBSERVER)
+        if is_updated and _is_on(module.observer_enabled):
             raise CaptureError(
                 f"The fake quantizer {name!r} still updates its scale from the values that it observes: call "
-                f"model.apply({disable_observer.__module__.rpartition('.')[0]}.{disable_observer.__name__}) "
-                "before the export.",
+                f"model.apply({quantizers[module]}.disable_observer) before the export.",
                 id=MessageId.QUANTIZED_MODULE,
             )
-    found = [module for module in model.modules() if isinstance(module, FakeQuantize)]
+        if module not in inner and (package := _package_of(module, _OBSERVER)):
+            raise CaptureError(
+                f"The model is prepared for quantization, but not converted: {name!r} is a {type(module).__name__}, "
+                f"which observes the values; call {_CONVERTING[package]} before the export.",
+                id=MessageId.QUANTIZED_MODULE,
+            )
     with ExitStack() as stack:
-        for module in found:
+        for module in quantizers:
             forward = partial(_fake_quantize_forward, module, _is_on(module.fake_quant_enabled))
             stack.enter_context(replace_attribute(module, "forward", forward))
         yield
+
+
+def _package_of(module: nn.Module, name: str) -> str:
+    """Returns the package of torch or torchao whose class of this name a module has; empty if it has none."""
+    classes = {f"{base.__module__}.{base.__qualname__}" for base in type(module).__mro__}
+    return next((package for package in _CONVERTING if f"{package}.{name}" in classes), "")
 
 
 def _is_on(flag: Tensor) -> bool:
     return bool(flag[0] == 1)
 
 
-def _fake_quantize_forward(module: FakeQuantize, enabled: bool, X: Tensor) -> Tensor:
+def _fake_quantize_forward(module: Any, enabled: bool, X: Tensor) -> Tensor:
     """Replaces ``FakeQuantize.forward`` of a module that does not observe."""
     if not enabled:
         return X

@@ -44,10 +44,13 @@ def watch_calls(watches: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
     """Lets ``watches[module](call)`` run each call of a module in the current thread; ``call()`` returns its result.
 
     The hooks of a module run within its call. A hook of fx_onnx would run in all threads, and other threads would see
-    it in the module. Where dynamo traces, in strict mode and in the branches of torch.cond, nothing is watched.
+    it in the module. torch.export does not call a GraphModule, but interprets it, which counts as a call. Where dynamo
+    traces, in strict mode and in the branches of torch.cond, nothing is watched.
     """
-    call = torch.nn.Module.__call__
-    with CAPTURE_LOCK:
+    call, interpreter = torch.nn.Module.__call__, torch.fx.Interpreter
+    has_graphs = any(isinstance(module, torch.fx.GraphModule) for module in watches)
+    interpreting = replace_attribute(interpreter, "run", _interpreting(interpreter.run, watches))
+    with CAPTURE_LOCK, interpreting if has_graphs else nullcontext():
         is_first = not _watches
         _watches.append(watches)
         try:
@@ -70,6 +73,16 @@ def watched(call: Callable[..., Any]) -> Callable[..., Any]:
         return run()
 
     return watched_call
+
+
+def _interpreting(run: Callable[..., Any], watches: Mapping[torch.nn.Module, Watch]) -> Callable[..., Any]:
+    """Returns a function to replace ``Interpreter.run``, which calls ``run`` and what watches the GraphModule."""
+
+    def watched_run(interpreter: torch.fx.Interpreter, *args: Any, **kwargs: Any) -> Any:
+        call, watch = partial(run, interpreter, *args, **kwargs), watches.get(interpreter.module)
+        return call() if watch is None else watch(call)
+
+    return watched_run
 
 
 @contextmanager

@@ -79,6 +79,32 @@ def test_a_fake_quantizer_that_observes_raises() -> None:
         fx_onnx.export(net, (torch.randn(2, 3, 8, 8),))
 
 
+@pytest.mark.parametrize("package", ["torch.ao.quantization", "torchao.quantization.pt2e"])
+@pytest.mark.parametrize("name", ["MinMaxObserver", "HistogramObserver", "PerChannelMinMaxObserver"])
+def test_a_model_that_is_prepared_and_not_converted_raises(package: str, name: str) -> None:
+    net = nn.Sequential(nn.ReLU(), getattr(pytest.importorskip(package), name)())
+    with pytest.raises(CaptureError, match=rf"not converted: '1' is a {name}, .*call torch.*convert.* before") as error:
+        fx_onnx.export(net.eval(), (torch.randn(2, 3),))
+    assert error.value.id == "FX1113"
+
+
+@pytest.mark.parametrize("name", ["FakeQuantize", "FusedMovingAvgObsFakeQuantize", "FixedQParamsFakeQuantize"])
+def test_a_fake_quantizer_of_torchao(name: str) -> None:
+    """One whose scale is fixed has an observer that changes nothing."""
+    pt2e = pytest.importorskip("torchao.quantization.pt2e")
+    fixed = pt2e.FixedQParamsObserver.with_args(scale=0.1, zero_point=3)
+    quantizer = getattr(pt2e, name)(fixed if name.startswith("Fixed") else pt2e.MovingAverageMinMaxObserver)
+    x = torch.arange(-4.0, 4.0)
+    quantizer(x)
+    if not name.startswith("Fixed"):
+        with pytest.raises(CaptureError, match=r"call model\.apply\(torchao\.quantization\.pt2e\.disable_observer\)"):
+            fx_onnx.export(quantizer.eval(), (x,))
+        quantizer.apply(pt2e.disable_observer)
+    program = fx_onnx.export(quantizer.eval(), (x,))
+    assert_close(program(x), quantizer(x), None)
+    assert [node.op_type for node in program.model.graph] == ["QuantizeLinear", "DequantizeLinear"]
+
+
 def test_converted_modules_raise() -> None:
     net = quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)).eval(), {nn.Linear}, dtype=torch.qint8)
     with pytest.raises(CaptureError, match=r"The module '0' is a torch\.ao\.nn\.quantized.*quantize with PT2E"):
