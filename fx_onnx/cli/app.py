@@ -5,6 +5,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model who
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -348,12 +349,13 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
     from fx_onnx.cli.example_inputs import parse_dynamic_dims
     from fx_onnx.messages.arguments import did_you_mean
 
-    if source.has_inputs and (given or (dynamic and source.kwargs)):
+    if source.has_inputs and (given or (dynamic and source.dynamic_shapes)):
         option = "--input" if given else "--dynamic"
         raise ArgumentError(f"The source has its own inputs; leave out {option}.", id=MessageId.COMMAND_OPTION)
     if source.has_inputs:
-        shapes = parse_dynamic_dims(dynamic, _input_names(source)) if dynamic else source.dynamic_shapes
-        return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": shapes}
+        own = {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": source.dynamic_shapes}
+        names = _input_names(source) if dynamic else []
+        return own | ({"dynamic_shapes": parse_dynamic_dims(dynamic, names), "input_names": names} if names else {})
     shapes = parse_dynamic_dims(dynamic, given) if dynamic else None
     parameters = _parameter_names(source.model)
     unknown = [name for name in given if name not in parameters]
@@ -373,12 +375,19 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
 
 
 def _input_names(source: Any) -> list[str]:
-    """Returns the names of the inputs that a source contains: those of the program, or of the forward's parameters."""
+    """Returns the names of the inputs that a source contains; a tensor in a dict or a list is named by its path."""
     import torch
+
+    from fx_onnx.capture.forward_parameters import module_parameters
+    from fx_onnx.onnx_model.names import Names
+    from fx_onnx.torch_internals.torch_private import pytree
 
     if isinstance(source.model, torch.export.ExportedProgram):
         return [name for name in source.model.graph_signature.user_inputs if isinstance(name, str)]  # not constants
-    return _parameter_names(source.model)[: len(source.args)]
+    parameters, names = module_parameters(source.model, source.args, source.kwargs), Names()
+    leaves = pytree.tree_leaves_with_path({name: parameters.values[name] for name in parameters.input_order})
+    paths = [re.sub(r"\W+", "_", pytree.keystr(path)).strip("_") for path, value in leaves if torch.is_tensor(value)]
+    return list(map(names.unique, paths))
 
 
 def _parameter_names(model: Any) -> list[str]:

@@ -40,6 +40,13 @@ class Two(torch.nn.Module):
 
 def two():
     return Two(), (torch.ones(2), torch.ones(2))
+
+class Nested(torch.nn.Module):
+    def forward(self, batch, n, *, scale):
+        return batch["a"] * scale + n, batch["b"][0] * scale
+
+def nested():
+    return Nested(), ({"a": torch.ones(2), "b": [torch.ones(3)]}, 2), {"scale": torch.ones(1)}
 """
 
 
@@ -77,6 +84,8 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     [
         ("dynamic.pt2 --dynamic input:0=rows", ["input: float[rows]"]),
         ("models:two --dynamic x:0=n --dynamic y:0=n", ["x: float[n]", "y: float[n]"]),
+        ("nested.pt2 --dynamic batch_b_0:0=n", ["batch_a: float[2]", "batch_b_0: float[n]", "scale: float[1]"]),
+        ("models:nested --dynamic batch_b_0:0=n", ["batch_a: float[2]", "batch_b_0: float[n]", "scale: float[1]"]),
     ],
 )
 def test_dynamic_dims_of_a_source_with_inputs(
@@ -85,6 +94,11 @@ def test_dynamic_dims_of_a_source_with_inputs(
     dim = torch.export.Dim("n")
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),), dynamic_shapes=({0: dim},))
     torch.export.save(program, "dynamic.pt2")
+    namespace: dict[str, Any] = {}
+    exec(MODELS, namespace)
+    module, args, kwargs = namespace["nested"]()
+    shapes = {"batch": {"a": None, "b": [{0: dim}]}, "n": None, "scale": None}
+    torch.export.save(torch.export.export(module, args, kwargs, dynamic_shapes=shapes), "nested.pt2")
     assert run(f"fx-onnx export {options} -o m.onnx --json", monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["inputs"] == inputs
 
