@@ -127,6 +127,8 @@ def _own_programs() -> Iterator[_Program]:
         for name, make in layers.items():
             yield _Program(f"{name} opset {opset}", functools.partial(_of_rows, make, x), opset)
             yield _Program(f"rows_of_{name} opset {opset}", functools.partial(_of_rows, make, x, mask), opset)
+        for name in ("LSTM", "GRU"):
+            yield _Program(f"packed_{name} opset {opset}", functools.partial(_packed, layers[name], x), opset)
 
 
 def _of_rows(
@@ -143,6 +145,22 @@ def _of_rows(
     function = Function(forward)
     function.layer = layer
     return function, tensors
+
+
+def _packed(
+    make: Callable[[], torch.nn.Module], *tensors: torch.Tensor
+) -> tuple[torch.nn.Module, Sequence[torch.Tensor]]:
+    """Returns a recurrence of sequences with lengths, and its inputs."""
+    layer = make().eval()
+
+    def forward(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        result: torch.Tensor = torch.nn.utils.rnn.pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
+        return result
+
+    function = Function(forward)
+    function.layer = layer
+    return function, (*tensors, torch.tensor([4, 2, 3]))
 
 
 def _lines(program: _Program) -> Iterator[str]:

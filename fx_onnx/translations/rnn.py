@@ -242,7 +242,8 @@ def _layer(
     count = len(weights)
     steps, batch, _features = op.sizes(x)
     units = op.sizes(weights[0].w_hh)[1]
-    if may_be_empty and is_from_data(batch):
+    is_checked = lengths is not None or is_from_data(steps) or is_from_data(batch)
+    if may_be_empty and is_checked and not isinstance(batch, int):
         return _layer_of_rows(op, kind, x, weights, initial, lengths)
     if lengths is None and (is_from_data(steps) or not (may_be_empty or isinstance(steps, int))):
         # without lengths, a GRU of ONNX Runtime without steps ends the process
@@ -271,7 +272,8 @@ def _layer_of_rows(
 ) -> list[Value]:  # fmt: skip
     """Returns the results of ``_layer`` with one more sequence, of zeros, which they leave out.
 
-    An LSTM or GRU of ONNX Runtime without a sequence ends the process, and the data may select none.
+    An LSTM or GRU of ONNX Runtime without a sequence ends the process, and the data may select none. A packed batch has
+    nodes for its lengths anyway, so it gets these too.
     """
     steps, batch, features = op.sizes(x)
     row = [0, 0, 0, 0, 1, 0]
