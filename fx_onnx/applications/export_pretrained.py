@@ -111,7 +111,7 @@ def export_pretrained(
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name. A part that draws
-            random numbers is not compared, which a warning tells.
+            random numbers, or selects among equal elements, is not compared, which a warning tells.
         processor: the tokenizer, image processor, feature extractor or processor of the model; None takes that of the
             source. It makes the example inputs, and its files are written if the source is no folder.
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
@@ -322,14 +322,15 @@ def _takes(program: ONNXProgram, kwargs: Mapping[str, Any]) -> bool:
     return all(condition.holds(sizes) for condition in program.dims.conditions)
 
 
+_NOT_COMPARED = {"random": "draws random numbers", "ties": "selects among equal elements"}
+
+
 def _verified(program: ONNXProgram, part: Part, rtol: float | None) -> float | None:
-    """Returns the largest difference from the module's results; None, with a warning, if they are random."""
+    """Returns the largest difference from the module's results; None, with a warning, if these may differ."""
     result = program.verify(rtol=rtol, **part.kwargs)
-    if result.cause is not None and result.cause.kind == "random":
-        warn(
-            f"{part.name} draws random numbers, so its results were not compared with PyTorch's.",
-            MessageId.RESULTS_DIFFER,
-        )
+    reason = _NOT_COMPARED.get(result.cause.kind) if result.cause is not None else None
+    if reason:
+        warn(f"{part.name} {reason}, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)
         return None
     result.check()
     return max((float(output.max_abs) for output in result.outputs), default=0.0)

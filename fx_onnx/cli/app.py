@@ -282,7 +282,7 @@ def _export_folder(given: dict[str, Any]) -> None:
     facts |= {"folder": str(output), "files": [asdict(file) for file in files], "warnings": list(map(str, findings))}
     lines = []
     for file in files:
-        compared = "random" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
+        compared = "not compared" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
         lines.append(f"{output / file.name}: {file.size:,} bytes, {compared}")
         if file.precision != "fp32":
             kept = f"; without {', '.join(file.kept)}" if file.kept else ""

@@ -119,7 +119,11 @@ class Diagnosis:
     def _compare_parts(self, sample: Sample) -> tuple[Sample, Cause | None]:
         comparison = self.comparison = PartComparison(self.sides, sample.args, sample.kwargs)
         largest: ComparedPart | None = None
+        tie: ComparedPart | None = None
         for compared in comparison:
+            if compared.is_tie:
+                tie = tie or compared
+                continue
             if not compared.difference.ok:
                 self.part = compared
                 return sample, part_cause(compared, self.origins, sample.sizes)
@@ -131,6 +135,13 @@ class Diagnosis:
                 "ONNX model cannot write to arguments that share memory"
             )
             return sample, Cause("functionalization", text)
+        if tie is not None and not comparison.failures:
+            origin = origin_of(tie.part.node, tie.inside, self.origins, tie.part.nodes)
+            text = (
+                f"PyTorch and the ONNX model select other ones of equal elements at {origin}, so what follows differs; "
+                f"each part agrees alone{origin.your_line}"
+            )
+            return sample, Cause("ties", text, origin.module, origin.node)
         if comparison.is_complete:
             sample = _judged(sample, comparison.exact_results())
         if sample.ok:

@@ -8,6 +8,7 @@ one group of nodes at a time.
 from __future__ import annotations
 
 import copy
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.messages.errors import first_line
 from fx_onnx.messages.progress import report_progress
 from fx_onnx.program.input_binding import bind
+from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import pytree
 from fx_onnx.verification.model_parts import (
     ModelParts,
@@ -51,6 +53,7 @@ class ComparedPart:
         inputs: what the ONNX nodes read, by name; empty unless the values differ.
         expected: PyTorch's value; None unless the values differ.
         errors: the errors of PyTorch's and of the ONNX value, compared with float64; None if they are unknown.
+        is_tie: whether both are indices of equal elements, among which PyTorch may select any.
     """
 
     part: Part
@@ -59,6 +62,7 @@ class ComparedPart:
     inputs: dict[str, Any] = field(default_factory=dict)
     expected: Any = None
     errors: tuple[float, float] | None = None
+    is_tie: bool = False
 
 
 class PartComparison:
@@ -141,7 +145,8 @@ class PartComparison:
             given = [boundary.get(node, self._placeholders.get(node)) for node in arguments]
             inputs |= {str(value.name): self._inputs[str(value.name)] for value in part.inputs}
             judged, errors = self._judged(difference, expected, actual, value_in_double(module, given))
-            yield ComparedPart(part, judged, tuple(inside), inputs, expected, errors)
+            is_tie = _is_tie(part.node, boundary, expected, actual)
+            yield ComparedPart(part, judged, tuple(inside), inputs, expected, errors, is_tie)
 
     def _judged(
         self, difference: Difference, expected: Any, actual: torch.Tensor, exact: Any
@@ -180,6 +185,26 @@ def _forget(done: Sequence[Part], values: dict[str, Any], readers: Counter[str])
     for name in names:
         if readers[name] <= 0:
             values.pop(name, None)
+
+
+_SELECTING = {
+    aten.topk.default: 2, aten.kthvalue.default: 2, aten.mode.default: 1, aten.sort.default: 1, aten.sort.stable: 2,
+}  # fmt: skip
+"""An operator that returns indices too → the position of its argument ``dim``."""
+
+
+def _is_tie(node: Node, values: Mapping[Any, Any], expected: Any, actual: torch.Tensor) -> bool:
+    """Returns whether two results are different indices of equal elements."""
+    call: Any = node.args[0] if node.target is operator.getitem else node
+    if call.target not in _SELECTING or actual.dtype != torch.int64 or actual.shape != expected.shape:
+        return False
+    arguments = [*call.args, *[-1] * 3]  # no other default is before dim
+    dim, x = call.kwargs.get("dim", arguments[_SELECTING[call.target]]), values.get(call.args[0])
+    if x is None or x.ndim == 0:
+        return False
+    pair = [index if index.ndim == x.ndim else index.unsqueeze(dim) for index in (expected, actual)]
+    are_unique = bool(pair[1].sort(dim).values.diff(dim=dim).all())
+    return are_unique and torch.equal(*(x.gather(dim, index) for index in pair))
 
 
 def inaccurate_in_eager(difference: Difference, error_of_eager: float, error_of_onnx: float) -> Difference:

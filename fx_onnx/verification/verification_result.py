@@ -26,7 +26,8 @@ class Cause:
     Attributes:
         kind: ``translation`` (an ONNX part computes a wrong value), ``capture`` (torch.export's program differs from
             the module), ``functionalization``, ``runtime`` (ONNX Runtime's optimizer), ``rounding`` (no part is wrong
-            alone), ``random`` (the module draws random numbers, or changes a value that is no buffer) or ``unknown``.
+            alone), ``ties`` (the module selects among equal elements), ``random`` (the module draws random numbers, or
+            changes a value that is no buffer) or ``unknown``.
         text: one sentence without a final dot.
         module: the path of the module; empty if it is the model itself or unknown.
         node: the name of the FX node; empty if it is unknown.

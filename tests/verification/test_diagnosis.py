@@ -125,6 +125,22 @@ def test_random_numbers() -> None:
     assert "The module returns other values when it runs again" in message
 
 
+@pytest.mark.parametrize("select", [lambda x: x.topk(5), lambda x: x.topk(3, dim=0), lambda x: x.kthvalue(30)])
+def test_equal_elements(select: Any) -> None:
+    """The program selects the first of them, PyTorch another one."""
+
+    class Selects(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            index = select((x > 0.5).float())[1]
+            return x.flatten()[index] * 3
+
+    x = torch.rand(40, 40)
+    result = export(Selects(), x).verify(x)
+    assert result.cause is not None and result.cause.kind == "ties"
+    assert "select other ones of equal elements at " in str(result)
+    assert not result.ok
+
+
 @torch.library.custom_op("fx_onnx_tests::shifted", mutates_args=())
 def shifted(x: Tensor) -> Tensor:
     """Returns x, of which the sum with a large number loses digits unless it is float64."""
