@@ -105,8 +105,8 @@ def export_pretrained(
             diffusers.
         output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
-        layout: ``optimum``, ``optimum-two-decoders``, ``sentence-transformers``, ``transformers.js``, ``diffusers``,
-            ``model-package`` or ``genai``.
+        layout: ``optimum``, which is the default, ``optimum-two-decoders``, ``sentence-transformers``,
+            ``transformers.js``, ``diffusers``, ``model-package`` or ``genai``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
@@ -150,7 +150,7 @@ def export_pretrained(
     saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
     with replaced(path) as new, adapted(pretrained.model, loaded) as extend:
         copy_files(pretrained, new)
-        complete_tokenizer(pretrained, new, chosen)
+        complete_tokenizer(pretrained, new, chosen, takes_tokens=any("input_ids" in part.kwargs for part in parts))
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(pretrained, new)
         form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)

@@ -25,6 +25,8 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", "
 _TOKENS = "extra_special_tokens"
 _VOCABULARIES = ("vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
 
+_TOKENIZERS = tuple(f"**/{name}" for name in ("tokenizer*", *_VOCABULARIES))
+
 
 def copy_files(source: Source, folder: Path) -> None:
     """Copies all files of the source but its weights, as they are; a model that is loaded writes them.
@@ -94,10 +96,17 @@ def _restore_tokenizer(folder: Path, index: dict[str, Any]) -> None:
         index[folder.name] = [library, f"{name}Fast"]
 
 
-def complete_tokenizer(source: Source, folder: Path, layout: Layout) -> None:
-    """Writes ``tokenizer.json``, of which the source may have older files only. Warns if the layout needs it."""
+def complete_tokenizer(source: Source, folder: Path, layout: Layout, *, takes_tokens: bool) -> None:
+    """Writes ``tokenizer.json``, of which the source may have older files only. Warns if the folder lacks it.
+
+    Args:
+        source: the source.
+        folder: the new folder, with the files of the source.
+        layout: the layout, whose application may need a file of its own.
+        takes_tokens: whether the model reads or generates text.
+    """
     file, texts = folder / "tokenizer.json", ("a photo of a cat", "two dogs")
-    reason = "the source has no tokenizer" if layout.is_genai else ""
+    reason, needed = "the source has none" if takes_tokens or layout.is_genai else "", layout.tokenizer
     for tokenizer in parts_of(source.processors):
         if not hasattr(tokenizer, "convert_tokens_to_ids") or file.is_file():
             continue
@@ -106,9 +115,10 @@ def complete_tokenizer(source: Source, folder: Path, layout: Layout) -> None:
             converted.save(str(file))
         else:
             reason = f"transformers cannot convert {type(tokenizer).__name__}"
-    if reason and layout.tokenizer and not any((folder / name).is_file() for name in layout.tokenizer):
+    if reason and not any(any(folder.glob(name)) for name in needed or _TOKENIZERS):
         warn(
-            f"The folder has no tokenizer.json, because {reason}; the application must get its tokens elsewhere.",
+            f"The folder has no {needed[0] if needed else 'tokenizer'}, because {reason}; the application must get its "
+            "tokens elsewhere.",
             MessageId.GENAI_FOLDER,
         )
 

@@ -19,7 +19,7 @@ from fx_onnx.messages.progress import hides_progress
 if TYPE_CHECKING:
     from fx_onnx.applications.tasks import Task
 
-__all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source"]
+__all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source", "reading_folder"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     if (folder / "model_index.json").is_file():
         return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    with _reading(folder):  # the code of the classes is imported, for which a package may be missing or damaged
+    with reading_folder(folder):
         name, row = find_row(config, task, _architecture(config), trust_remote_code=trust_remote_code)
     model = _in_float32(load_model(folder, config, row.auto, trust_remote_code=trust_remote_code), is_own=True)
     if row.auto == "AutoModelForTextToSpectrogram" and (folder / "vocoder").is_dir():
@@ -115,7 +115,7 @@ def _load_pipeline(folder: Path) -> Any:
         raise ArgumentError(
             "A pipeline of diffusers needs the package diffusers: pip install diffusers.", id=MessageId.MISSING_PACKAGE
         ) from None
-    with _reading(folder):
+    with reading_folder(folder):
         return diffusers.DiffusionPipeline.from_pretrained(folder, local_files_only=True)
 
 
@@ -149,15 +149,18 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
             "A Hugging Face model needs the package transformers: pip install transformers.",
             id=MessageId.MISSING_PACKAGE,
         ) from None
-    with _reading(folder):
+    with reading_folder(folder):
         return transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
         )
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[None]:
-    """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports."""
+def reading_folder(folder: Path) -> Iterator[None]:
+    """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports.
+
+    The code of a class is imported where it is first named, for which a package may be missing or damaged.
+    """
     from transformers import utils
 
     bars: Any = utils.logging  # transformers does not annotate it
@@ -171,7 +174,10 @@ def _reading(folder: Path) -> Iterator[None]:
     except Exception as error:  # transformers raises errors of many classes for a config that is not valid
         text = str(error) if isinstance(error, (OSError, ValueError)) else first_line(error)
         cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
-        raise ArgumentError(f"transformers cannot load {folder}: {text}{cause}", id=MessageId.MODEL_SOURCE) from error
+        hint = "; install the torchvision of this torch, from the same index." if "torchvision::" in cause else ""
+        raise ArgumentError(
+            f"transformers cannot load {folder}: {text}{cause}{hint}", id=MessageId.MODEL_SOURCE
+        ) from error
     finally:
         if is_hidden:
             bars.enable_progress_bar()
@@ -272,7 +278,7 @@ def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code:
     """
     import transformers
 
-    with _reading(folder):
+    with reading_folder(folder):
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code, "output_loading_info": True}
         model, info = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
     if missing := sorted(info["missing_keys"]):

@@ -50,10 +50,11 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
 
 def _of_hugging_face(folder: Path, task: str | None, with_past: bool) -> ModelSource:
     """Returns a model that ``save_pretrained`` wrote, without downloads and without running its code."""
-    from fx_onnx.applications.source import find_row, load_config, load_model, named_class
+    from fx_onnx.applications.source import find_row, load_config, load_model, named_class, reading_folder
 
     config = load_config(folder, f", and name the folder, as in hf:path/to/{folder.name}.")
-    name = named_class(config) if task is None else find_row(config, task, None)[1].auto
+    with reading_folder(folder):
+        name = named_class(config) if task is None else find_row(config, task, None)[1].auto
     model = load_model(folder, config, name)
     if with_past:
         from fx_onnx.applications.text_generation import takes_padding, text_generation_arguments

@@ -224,8 +224,10 @@ def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weigh
 
 
 def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Returns the transposed view of a matrix; a scale for each column or for all stays as it is."""
-    return transposed(tensor, [1, 0]) if len(tensor.shape) == 2 else tensor
+    """Returns the transposed view of a matrix, by its name; a scale for each column or for all stays as it is."""
+    view = transposed(tensor, [1, 0]) if len(tensor.shape) == 2 else tensor
+    view.name = tensor.name
+    return view
 
 
 def _by_column(blocks: int, columns: int, values: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,9 @@ def _slow(folder: Path) -> Any:
 def test_a_tokenizer_in_older_files_gets_tokenizer_json(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]))
     tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path)
-    complete_tokenizer(Source(None, "", _ROW, tmp_path, (tokenizer,)), tmp_path, LAYOUTS["transformers.js"])
+    complete_tokenizer(
+        Source(None, "", _ROW, tmp_path, (tokenizer,)), tmp_path, LAYOUTS["transformers.js"], takes_tokens=True
+    )
     read = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     assert read("a photo of a cat").input_ids == tokenizer("a photo of a cat").input_ids == [2, 5, 1, 1, 5, 6, 3]
 
@@ -69,18 +71,23 @@ def test_a_tokenizer_in_older_files_gets_tokenizer_json(tmp_path: Path) -> None:
     ("layout", "make", "reason"),
     [
         ("transformers.js", lambda folder: (_slow(folder),), "transformers cannot convert Wav2Vec2CTCTokenizer"),
-        ("genai", lambda folder: (), "the source has no tokenizer"),
-        ("transformers.js", lambda folder: (), None),
+        ("genai", lambda folder: (), "the source has none"),
+        ("optimum", lambda folder: (), "The folder has no tokenizer, because the source has none"),
         ("optimum", lambda folder: (_slow(folder),), None),
     ],
 )
 def test_a_tokenizer_that_the_application_lacks_is_told(
     layout: str, make: Any, reason: str | None, tmp_path: Path, recwarn: Any
 ) -> None:
-    complete_tokenizer(Source(None, "", _ROW, tmp_path, make(tmp_path)), tmp_path, LAYOUTS[layout])
+    complete_tokenizer(Source(None, "", _ROW, tmp_path, make(tmp_path)), tmp_path, LAYOUTS[layout], takes_tokens=True)
     found = [str(warning.message) for warning in recwarn if warning.category is OnnxExporterWarning]
     assert [reason is not None and reason in text for text in found] == [True] * (reason is not None)
     assert not (tmp_path / "tokenizer.json").exists()
+
+
+def test_a_model_of_images_needs_no_tokenizer(tmp_path: Path, recwarn: Any) -> None:
+    complete_tokenizer(Source(None, "", _ROW, tmp_path, ()), tmp_path, LAYOUTS["transformers.js"], takes_tokens=False)
+    assert not recwarn
 
 
 def test_a_pipeline_names_the_fast_class_of_a_tokenizer_and_has_two_halves(tmp_path: Path) -> None:

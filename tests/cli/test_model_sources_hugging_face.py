@@ -76,11 +76,15 @@ def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
         load(f"hf:{tmp_path}", task=None, with_past=False)
 
 
-def test_a_class_that_transformers_cannot_import(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["transformers.LlamaForCausalLM.from_pretrained", "fx_onnx.applications.source.named_class"]
+)
+def test_a_class_that_transformers_cannot_import(name: str, llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise ModuleNotFoundError("Could not import ViT.\nMore.") from RuntimeError("torchvision is broken")
+        reason = RuntimeError("operator torchvision::nms does not exist")
+        raise ModuleNotFoundError("Could not import ViT.\nMore.") from reason
 
-    monkeypatch.setattr(transformers.LlamaForCausalLM, "from_pretrained", broken)
-    text = r"cannot load .*: ModuleNotFoundError: Could not import ViT.: RuntimeError: torchvision is broken"
+    monkeypatch.setattr(name, broken)
+    text = r"cannot load .*: ModuleNotFoundError: Could not import ViT.: RuntimeError: .*; install the torchvision of"
     with pytest.raises(fx_onnx.ArgumentError, match=text):
         load(f"hf:{llama}", task=None, with_past=False)

@@ -62,7 +62,9 @@ def test_a_gemm(scales: tuple[int, ...], attributes: str, bias: str) -> None:
     weights["z"] = torch.randint(-128, 128, scales).to(torch.int8)
     text = f"""g (float[N,64] x) => (float[N,6] y) {{
       d = DequantizeLinear<{attributes.lstrip(", ")}>(w, s, z)\n y = Gemm<transB={transposed}>(x, d{bias}) }}"""
-    check(model(text, weights, opset=23), FuseMatMulNBits(), [X[0]], ["MatMulNBits", "Add"][: 1 + bool(bias)], 1e-5)
+    program = model(text, weights, opset=23)
+    check(program, FuseMatMulNBits(), [X[0]], ["MatMulNBits", "Add"][: 1 + bool(bias)], 1e-5)
+    assert {"w_nbits", "w_scales", "w_zeros"} <= set(program.graph.initializers)
 
 
 @pytest.mark.parametrize("attributes", ["transA=1", "alpha=0.5", "beta=2.0"])
