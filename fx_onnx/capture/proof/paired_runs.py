@@ -189,9 +189,9 @@ class PairedRuns:
             stack.enter_context(set_tracing_flags())
             with self._mode:
                 inputs = given()
-            for place, leaf in enumerate(pytree.tree_leaves(inputs)):
+            for index, leaf in enumerate(pytree.tree_leaves(inputs)):
                 if isinstance(leaf, torch.Tensor):
-                    numbers.define(leaf, numbers.number("input", number, place))
+                    numbers.define(leaf, numbers.number("input", number, index))
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
             with nullcontext() if on_meta else self._mode:
                 weights = _separate(weights, torch.Tensor.detach)
@@ -320,7 +320,7 @@ def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: 
     if len(got) != len(want):
         return f"the program has {len(got)} results, and the module {len(want)}"
     pairs = enumerate(zip(got, want, strict=True))
-    return next((f"result {place} {words}" for place, pair in pairs if not are_equal(*pair)), "")
+    return next((f"result {index} {words}" for index, pair in pairs if not are_equal(*pair)), "")
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

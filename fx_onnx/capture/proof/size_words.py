@@ -37,8 +37,8 @@ def sentence(finding: Condition, sizes: InputSizes) -> str:
     if only is not None:
         where = f"wrong where {sizes.names[finding.symbols[0]]} == {only}"
         cause = finding.cause.replace("other sizes", "this size")
-    place = f" {finding.place}" if finding.place else ""
-    return f"The exported model {verb} {where}, because the code {cause}{place}."
+    line = f" {finding.place}" if finding.place else ""
+    return f"The exported model {verb} {where}, because the code {cause}{line}."
 
 
 def _summary(finding: Condition, sizes: InputSizes) -> str:
