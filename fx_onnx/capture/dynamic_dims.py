@@ -46,7 +46,7 @@ class SpecializedDim:
         name: The user's name for the dim, if it has one.
         size: The static size.
         reason: A clause that says what made the dim static.
-        place: The line that did, as ``(file:line: code)``; empty if none is known.
+        line: The line that did, as ``(file:line: code)``; empty if none is known.
         is_bound: Whether the model raises an exception for other sizes.
     """
 
@@ -55,11 +55,11 @@ class SpecializedDim:
     name: str | None
     size: int
     reason: str
-    place: str = ""
+    line: str = ""
     is_bound: bool = False
 
     def __str__(self) -> str:
-        name, line = f" ({self.name!r})" if self.name else "", f" {self.place}" if self.place else ""
+        name, line = f" ({self.name!r})" if self.name else "", f" {self.line}" if self.line else ""
         return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}{line}."
 
 
