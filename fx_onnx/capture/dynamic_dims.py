@@ -115,7 +115,7 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
 
 
 def _with_captured_axes(captured: CapturedInput) -> CapturedInput:
-    """Adds the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
+    """Returns an input with the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
 
     torch makes such an axis static, or restricts it to some sizes, without a message. It checks a named Dim. A program
     from a file does not tell which axes they were, so that each of its dynamic axes is one.

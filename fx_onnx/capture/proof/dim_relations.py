@@ -202,7 +202,7 @@ def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
 
 
 def _listed(dims: list[str]) -> str:
-    """Writes `a, b and c`, with the first few dims of a long list."""
+    """Returns `a, b and c`, with the first few dims of a long list."""
     if len(dims) == 1:
         return dims[0]
     if len(dims) > _LISTED + 1:
