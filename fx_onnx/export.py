@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
@@ -16,9 +17,9 @@ import torch
 from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.extension_points.interrupts import interrupts_after_imports
 from fx_onnx.extension_points.rooms import find
-from fx_onnx.messages.arguments import check_flag, check_mapping, check_path
+from fx_onnx.messages.arguments import check_flag, check_mapping, check_path, shown
 from fx_onnx.messages.error_display import for_users
-from fx_onnx.messages.errors import MissingPackageError, OnnxExporterError, no_effect
+from fx_onnx.messages.errors import ArgumentError, MissingPackageError, OnnxExporterError, no_effect
 from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
@@ -68,6 +69,7 @@ def export(
     metadata: str = "full",
     progress: bool | None = None,
     rules: Sequence[Rule | str] = (),
+    max_data_paths: int = 16,
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -132,6 +134,8 @@ def export(
         progress: whether to show a progress bar on standard error, which appears after 2 seconds. None shows it on a
             terminal and in a notebook, but not with ``verbose=True``, which prints a line for each stage.
         rules: rewrites of your own, or names of those of plug-ins, which run after the optimizer; see docs/rules.md.
+        max_data_paths: the largest number of paths through a ``forward`` that branches on data, each of which is
+            captured; see docs/branches_on_data.md.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
@@ -214,7 +218,7 @@ def _request(given: Mapping[str, Any]) -> Request:
     """Returns what to export."""
     from fx_onnx.capture.request import parse_request
 
-    return parse_request(
+    request = parse_request(
         given["model"],
         given["args"],
         given["kwargs"],
@@ -225,6 +229,7 @@ def _request(given: Mapping[str, Any]) -> Request:
         training=_training_mode(given),
         in_signature_order=given["dynamo"] is False,
     )
+    return replace(request, max_data_paths=given["max_data_paths"])
 
 
 def _options(given: Mapping[str, Any]) -> ExportOptions:
@@ -287,6 +292,9 @@ def _check(given: Mapping[str, Any]) -> None:
     check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
     check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
     check_path("artifacts_dir", given["artifacts_dir"])
+    most = given["max_data_paths"]
+    if type(most) is not int or most < 1:
+        raise ArgumentError(f"max_data_paths must be an integer above 0, not {shown(most)}.")
     if not given["autograd_inlining"] and isinstance(given["model"], torch.export.ExportedProgram):
         no_effect("autograd_inlining=False", "the model is captured already")
     for name, value in given_arguments(given, _DEFAULTS).items() if given["f"] is None else ():

@@ -49,7 +49,7 @@ def test_the_parameters_are_those_of_torch() -> None:
     own, of_torch = (dict(inspect.signature(f).parameters) for f in (fx_onnx.export, torch.onnx.export))
     assert own.pop("positional").kind is inspect.Parameter.VAR_POSITIONAL
     assert own.pop("removed").kind is inspect.Parameter.VAR_KEYWORD
-    for name in ("target", "metadata", "progress", "rules"):
+    for name in ("target", "metadata", "progress", "rules", "max_data_paths"):
         assert own.pop(name).kind is inspect.Parameter.KEYWORD_ONLY
     assert list(own) == list(of_torch)
     assert [p.kind for p in own.values()] == [p.kind for p in of_torch.values()]

@@ -6,8 +6,8 @@ The programs are PyTorch's own operator tests with dynamic dims. Their integers 
 numbers, 0 and -1, and indices that are too large; their floats become infinities, NaN and 0; each dim in turn is 0.
 ONNX Runtime may refuse an input. It may not end, run on, or return other numbers in a second run, because it has read
 memory that is not its own then. Each program runs in a process of its own, which is started again after its end. What
-docs/differences.md tells, and what takes as long in PyTorch, is known, and does not count. With ``--done`` a sweep that was stopped
-goes on: the file gets the name of each program that ran, and those in it are left out.
+docs/differences.md tells, and what takes as long in PyTorch, is known, and does not count. With ``--done`` a sweep that
+was stopped goes on: the file gets the name of each program that ran, and those in it are left out.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def _capture_paths(request: Request, model: torch.nn.Module, decided: Decided) -
     first = _attempt(request, model, original_example(request), strict=False)
     if isinstance(first, UNDECIDED) and not is_number(first) and is_installed(_BRANCHES):
         captured: Sequence[Captured] = find("capture", "paths")(
-            model, lambda: _capture_module(request, model, decided), decided
+            model, lambda: _capture_module(request, model, decided), decided, request.max_data_paths
         )
         if captured:
             return captured
@@ -250,7 +250,8 @@ def _capture_module(
         captured.program.example_inputs = (request.args, request.kwargs)
         return captured
     error = first if isinstance(first, Exception) else captured
-    raise CaptureError(explain_failure(model, error, bool(request.float_leaves)), id=failure_id(error)) from error
+    text = explain_failure(model, error, bool(request.float_leaves), is_number(error))
+    raise CaptureError(text, id=failure_id(error)) from error
 
 
 def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator[Example]:

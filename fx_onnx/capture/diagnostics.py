@@ -166,7 +166,9 @@ _PACKED_SEQUENCE_REMEDY = (
 )
 
 
-def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats: bool = False) -> str:
+def explain_failure(
+    model: torch.nn.Module, error: Exception, has_dynamic_floats: bool = False, converts_number: bool = False
+) -> str:
     """Returns one sentence about an error that torch.export raised for the model.
 
     Args:
@@ -174,8 +176,11 @@ def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats
         error: The error.
         has_dynamic_floats: Whether dynamic_shapes makes a float argument dynamic. torch has the same symbols for it and
             for floats that are read from tensors.
+        converts_number: Whether the code calls ``int`` or ``float`` with a tensor.
     """
     remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _failure(error).remedy
+    if converts_number:
+        remedy = f"write x.item() for int(x) and float(x) in a condition, or {remedy}"
     if has_dynamic_floats and "data-dependent expression zuf" in str(error):
         remedy += _DYNAMIC_FLOAT_REMEDY
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."

@@ -79,6 +79,7 @@ class Request:
         output_names: Names of the graph's first outputs.
         output_axes: The `dynamic_axes` of outputs: output name to axis to dim name.
         training: The mode in which the module is captured; None for its own mode.
+        max_data_paths: The largest number of paths through a forward that branches on data.
     """
 
     model: torch.nn.Module | ExportedProgram
@@ -92,6 +93,7 @@ class Request:
     float_leaves: tuple[int, ...] = ()
     training: TrainingMode | None = None
     weights: WeightNames = WeightNames()
+    max_data_paths: int = 16
 
     @property
     def keeps_training_forms(self) -> bool:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import dis
 import io
 import random
+import textwrap
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
+from itertools import takewhile
+from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
@@ -38,19 +41,19 @@ from fx_onnx.capture.patches.weight_values import is_function, is_written
 from fx_onnx.capture.python_values import Place, PythonState, Values, changed_leaves
 from fx_onnx.capture.user_outputs import is_graph_output, result_specs
 from fx_onnx.data_branches.condition import mark
+from fx_onnx.data_branches.while_loops import rewritten_loop
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.messages.source_lines import innermost_line, user_frame
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import known_sizes
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.trace_private import recorded_node
 
-__all__ = ["MOST_PATHS", "capture_paths"]
+__all__ = ["capture_paths"]
 
-MOST_PATHS = 16
-"""How many paths one model may have."""
-_MOST_RUNS = 64  # how often the forward may run, those that raise an exception included
+_PATHS_PER_ROUND = 4  # of a while loop, which is unrolled for that many paths
+_RUNS_PER_PATH = 4  # how often the forward may run for each path that is allowed, those that raise included
 _MOST_NODES = 2**12  # how many calls a condition is compared by
 _NEGATIONS = {aten.logical_not.default, aten.bitwise_not.default}
 
@@ -63,9 +66,9 @@ class _Answers(DataPath):
         conditions: all conditions, in order.
     """
 
-    def __init__(self, given: Sequence[bool]) -> None:
+    def __init__(self, given: Sequence[bool], most: int) -> None:
         super().__init__()
-        self.given = tuple(given)
+        self.given, self._most = tuple(given), most
 
     @property
     def answers(self) -> tuple[bool, ...]:
@@ -97,11 +100,14 @@ class _Answers(DataPath):
         key, is_negated = self._key(value)
         if key in self._known:
             return Told(self._known[key] != is_negated)
-        index = len(self.conditions)
-        if index == _MOST_RUNS:
-            raise _too_many(self.conditions)
+        index, line = len(self.conditions), innermost_line(traceback.extract_stack(frame))
+        if index == self._most * _RUNS_PER_PATH:
+            raise _too_many(self.conditions, self._most)
+        before = takewhile(attrgetter("answer"), (each for each in reversed(self.conditions) if each.line == line))
+        if ": while " in line and len([*before]) == self._most // _PATHS_PER_ROUND:
+            raise _unbounded(line, user_frame(frame))
         answer = self.given[index] if index < len(self.given) else False
-        self.conditions.append(DataCondition(answer, innermost_line(traceback.extract_stack(frame))))
+        self.conditions.append(DataCondition(answer, line))
         self._known[key] = answer != is_negated
         environment = (value.node if isinstance(value, torch.SymBool) else value.fake_mode).shape_env
         self._sizes.append((environment, known_sizes(environment)))
@@ -152,26 +158,27 @@ def _computation(node: torch.fx.Node, numbers: dict[Hashable, int]) -> Hashable:
 
 
 def capture_paths(
-    model: torch.nn.Module, capture: Callable[[], Captured], decided: Callable[[str], None]
+    model: torch.nn.Module, capture: Callable[[], Captured], decided: Callable[[str], None], most: int
 ) -> list[Captured]:
-    """Captures each path of a model on which it raises no exception; returns nothing if it has no condition on data.
+    """Captures each path of a model on which it raises no exception; one without a condition on data may have none.
 
     Args:
         model: The model.
         capture: Captures the model on the path that is active.
         decided: Receives the conditions of each path and its seconds.
+        most: The largest number of paths.
 
     Raises:
         CaptureError: There are too many paths, a path cannot be captured, or two paths return another structure or
             leave another Python state.
     """
-    search = _Search(model)
+    search = _Search(model, most)
     while search.waiting:
-        answers = _Answers(search.waiting.pop())
+        answers = _Answers(search.waiting.pop(), most)
         begin = time.perf_counter()
         search.run(answers, capture)
         if not answers.conditions:
-            return []
+            return search.captured
         taken = ", ".join(f"{condition.line} is {condition.answer}" for condition in answers.conditions)
         decided(f"path where {taken}: {time.perf_counter() - begin:.2f} s")
     return search.result()
@@ -185,13 +192,15 @@ class _Search:
 
     Attributes:
         waiting: the first answers of the paths that are not captured yet.
+        captured: the paths that are.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, most: int) -> None:
+        self._most = most
         self.waiting: list[tuple[bool, ...]] = [()]
         self._model, self._state, self._left = model, PythonState(model), _NOTHING
         self._generators = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        self._found: list[Captured] = []
+        self.captured: list[Captured] = []
         self._raised: list[CaptureError] = []
         self._checks: dict[str, None] = {}
         self._runs = 0
@@ -228,8 +237,8 @@ class _Search:
             self._restore()
         own = answers.answers
         self.waiting += [(*own[:index], not own[index]) for index in range(len(answers.given), len(own))]
-        if len(self._found) > MOST_PATHS or self._runs + len(self.waiting) > _MOST_RUNS:
-            raise _too_many(answers.conditions)
+        if len(self.captured) > self._most or self._runs + len(self.waiting) > self._most * _RUNS_PER_PATH:
+            raise _too_many(answers.conditions, self._most)
 
     def _add(self, captured: Captured, left: Mapping[Place, Values]) -> None:
         """Adds a path and the Python state that it left.
@@ -240,7 +249,7 @@ class _Search:
         before, self._left = self._left or left, left
         other = next((place for place in {**before, **left} if _differs(place, before, left)), None)
         reason = ""
-        if self._found and _structure(self._found[0].program) != _structure(captured.program):
+        if self.captured and _structure(self.captured[0].program) != _structure(captured.program):
             reason = "The forward returns another structure where a condition on data differs"
         elif other is not None:
             reason = f"The forward leaves another {other.name!r} in {other} where a condition on data differs"
@@ -250,7 +259,7 @@ class _Search:
                 "changes from call to call in buffers.",
                 id=MessageId.BRANCH_ON_DATA,
             )
-        self._found.append(captured)
+        self.captured.append(captured)
 
     def result(self) -> list[Captured]:
         """Returns the paths; the first one has the places of the checks, which only lead to an exception.
@@ -258,9 +267,9 @@ class _Search:
         Raises:
             CaptureError: The model raises an exception on each path.
         """
-        if not self._found:
+        if not self.captured:
             raise self._raised[0]
-        first, *others = self._found
+        first, *others = self.captured
         return [replace(first, left_out=(*first.left_out, *self._checks)), *others]
 
     def _restore(self) -> None:
@@ -302,10 +311,19 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
         step = step.tb_next
 
 
-def _too_many(conditions: Sequence[DataCondition]) -> CaptureError:
+def _too_many(conditions: Sequence[DataCondition], most: int) -> CaptureError:
     ((line, _),) = Counter(condition.line for condition in conditions).most_common(1)
     return CaptureError(
-        f"The forward has more than {MOST_PATHS} paths that depend on data, most of them by {line}; write a loop on "
-        "data with torch.while_loop, and a branch with torch.where or torch.cond.",
+        f"The forward has more than {most} paths that depend on data, most of them by {line}; write a loop on data "
+        "with torch.while_loop and a branch with torch.where or torch.cond, or give a larger max_data_paths.",
         id=MessageId.BRANCH_ON_DATA,
     )
+
+
+def _unbounded(line: str, frame: Any) -> CaptureError:
+    example = textwrap.indent(rewritten_loop(frame.f_code, frame.f_lineno), "    ")
+    text = (
+        f"Data decide after how many rounds the loop {line} ends; give a larger max_data_paths if a few more are "
+        "enough, or write it with torch.while_loop"
+    )
+    return CaptureError(f"{text}:\n{example}" if example else f"{text}.", id=MessageId.BRANCH_ON_DATA)

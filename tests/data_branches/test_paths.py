@@ -18,6 +18,30 @@ def straight(m: Any, x: Tensor) -> Tensor:
     return m.a(x) if x.sum() > 0 else m.b(x)
 
 
+def equal(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if torch.equal(x, x.relu()) else m.b(x)
+
+
+def close(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if torch.allclose(x, x.relu(), atol=0.1) else m.b(x)
+
+
+def nonzero(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if torch.is_nonzero(x.relu().sum()) else m.b(x)
+
+
+def length(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if len(x.relu().nonzero()) > len((x < 0).nonzero()) else m.b(x)
+
+
+def some_rows(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if len(x.relu().nonzero()) else m.b(x)
+
+
+def truth_of_a_number(m: Any, x: Tensor) -> Tensor:
+    return m.a(x) if (x > 0).sum().item() else m.b(x)
+
+
 def nested(m: Any, x: Tensor) -> Tensor:
     if x.sum() > 0:
         return m.a(x) if x[0, 0] > 0.5 else m.b(x)
@@ -135,7 +159,8 @@ def in_a_function_of_autograd(m: Any, x: Tensor) -> Any:
 FUNCTIONS = [
     straight, nested, in_a_loop, returns_early, writes_a_buffer, writes_a_buffer_on_one_path, writes_a_view,
     writes_the_input, number, size, size_that_a_branch_fixes, unlike_sizes, handles_its_exception, python_functions,
-    weight_and_data, draws, without_gradients, in_a_function_of_autograd,
+    weight_and_data, draws, without_gradients, in_a_function_of_autograd, equal, close, nonzero, length, some_rows,
+    truth_of_a_number,
 ]  # fmt: skip
 
 
@@ -146,7 +171,9 @@ def test_each_outcome_is_that_of_the_module(function: Callable[..., Any]) -> Non
     check(program, function)
 
 
-@pytest.mark.parametrize(("function", "opset"), [(nested, 15), (size, 23), (unlike_sizes, 18), (number, 15)])
+@pytest.mark.parametrize(
+    ("function", "opset"), [(nested, 15), (size, 23), (unlike_sizes, 18), (number, 15), (equal, 18)]
+)
 def test_rows_are_dynamic(function: Callable[..., Any], opset: int) -> None:
     program = export(function, dynamic=True, opset_version=opset)
     assert str(program.dims) == "n: any" and not program.findings
@@ -320,8 +347,10 @@ def returns_another_dtype(m: Any, x: Tensor) -> Tensor:
 
 
 def loops_on_data(m: Any, x: Tensor) -> Tensor:
-    while x.sum() < 100:
-        x = x + 10
+    for row in x:
+        for number in row:
+            if number > 0.5:
+                x = x + 10
     return x
 
 
@@ -333,7 +362,7 @@ def loops_on_data(m: Any, x: Tensor) -> Tensor:
         (returns_none, "returns another structure"),
         (returns_another_rank, r"float with 2 axes where a condition on data is true, and float with 1 axes .*x.sum"),
         (returns_another_dtype, "float with 2 axes .* and int64 with 2 axes"),
-        (loops_on_data, r"more than 16 paths .* by \(.*: while x.sum\(\) < 100:\); write a loop .*torch.while_loop"),
+        (loops_on_data, r"more than 16 paths .* by \(.*: if number > 0.5:\); .* torch.cond, or give a larger max_data"),
     ],
 )
 def test_what_has_no_if_is_refused(function: Callable[..., Any], message: str) -> None:

@@ -111,16 +111,16 @@ class DataPath(ABC):
         finally:
             self.is_trace = False
 
-    def recall(self, frame: Any) -> Told | None:
+    def recall(self, frame: Any, value: Any) -> Told | None:
         """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
-        call_site = _call_site(frame)
+        call_site = _call_site(frame, value)
         told, count = self._told[call_site], self._calls[call_site]
         self._calls[call_site] += 1
         return told[count] if count < len(told) else None
 
-    def keep(self, frame: Any, told: Told) -> Told:
+    def keep(self, frame: Any, value: Any, told: Told) -> Told:
         """Keeps what the trace is told."""
-        self._told[_call_site(frame)].append(told)
+        self._told[_call_site(frame, value)].append(told)
         return told
 
     @abstractmethod
@@ -132,10 +132,13 @@ class DataPath(ABC):
         """Records a condition and its answer in the program."""
 
 
-def _call_site(frame: Any) -> Any:
-    """Returns the call of the model's code; torch's code around it is another one after the trace."""
+def _call_site(frame: Any, value: Any) -> Any:
+    """Returns the call of the model's code, and whether it converts a tensor.
+
+    torch's code around it is another one after the trace, and Python then compares sizes without asking anyone.
+    """
     frame = user_frame(frame)
-    return frame.f_code, frame.f_lasti
+    return frame.f_code, frame.f_lasti, isinstance(value, torch.Tensor)
 
 
 _path: ContextVar[DataPath | None] = ContextVar("fx_onnx_path", default=None)
@@ -232,8 +235,10 @@ def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterato
         if path is not None:
             path.begin()
             stack.enter_context(watch_calls({model: path.run}))
-            for kind in (torch.Tensor, torch.SymBool):
-                stack.enter_context(replace_attribute(kind, "__bool__", _answering(kind.__bool__, path, errors)))
+            replaced = {kind: _answering(kind.__bool__, path, errors) for kind in (torch.Tensor, torch.SymBool)}
+            is_nonzero = _is_nonzero(replaced[torch.SymBool])
+            for kind, convert in (*replaced.items(), (torch.SymInt, is_nonzero), (torch.SymFloat, is_nonzero)):
+                stack.enter_context(replace_attribute(kind, "__bool__", convert))
         yield
 
 
@@ -247,13 +252,13 @@ def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exce
         frame = calling_frame()
         if not is_of_model(frame.f_code.co_filename) or path.converts:
             return convert(self)
-        told, count = path.recall(frame), len(errors)
+        told, count = path.recall(frame, self), len(errors)
         if told is None or told.answer is None:
             path.converts = True
             try:
                 answer = convert(self)
                 if told is None:
-                    path.keep(frame, Told())
+                    path.keep(frame, self, Told())
                 return answer
             except UNDECIDED:
                 if told is not None or not path.is_trace:
@@ -263,10 +268,20 @@ def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exce
                 del errors[count:]
             finally:
                 path.converts = False
-            told = path.keep(frame, path.decide(self, frame))
+            told = path.keep(frame, self, path.decide(self, frame))
         if told.is_new:
             path.mark(self, bool(told.answer))
         return bool(told.answer)
+
+    return __bool__
+
+
+def _is_nonzero(convert: Callable[[Any], bool]) -> Any:
+    """Returns a replacement of ``__bool__`` of a symbolic number, which converts its comparison with 0."""
+
+    def __bool__(self: Any) -> bool:
+        condition = self != 0
+        return condition if isinstance(condition, bool) else convert(condition)
 
     return __bool__
 

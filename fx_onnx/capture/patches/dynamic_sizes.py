@@ -20,7 +20,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fx_onnx.capture.patches import dynamic_floats
-from fx_onnx.capture.patches.data_conditions import Redirected
+from fx_onnx.capture.patches.data_conditions import Redirected, current_path
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.decompositions import load
@@ -440,8 +440,13 @@ def _symbolic_len(owner: Any, name: str) -> Iterator[None]:
     """Replaces ``len`` from the first symbolic size on; Python converts a tensor's symbolic size to a plain number.
 
     torch calls ``len`` so often that a replacement makes the capture slower by a thirtieth. Where all sizes are plain,
-    as in most captures with static shapes, none is needed.
+    as in most captures with static shapes, none is needed. On a path through branches on data it acts from the start:
+    Python looks up ``len`` before the first such size is computed, as in ``len(x.nonzero())``.
     """
+    if current_path() is not None:
+        with exchange_attribute(owner, name, _len_in(get_ident())):
+            yield
+        return
     with ExitStack() as stack, ExitStack() as until_first:
 
         def create_first(self: torch.SymInt, node: Any) -> None:

@@ -28,7 +28,7 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.guard_private import example_size, without_remainders
 from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
-__all__ = ["PATCHES", "assert_", "lstsq"]
+__all__ = ["PATCHES", "allclose", "assert_", "equal", "is_nonzero", "lstsq"]
 
 
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -42,6 +42,23 @@ def _attention(*args: Any, **kwargs: Any) -> Tensor:
     """Replaces ``scaled_dot_product_attention``: a symbolic ``is_causal``, which it refuses, is that of the example."""
     args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
     return _torch_attention(*args, **kwargs)
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Replaces ``torch.equal``: converts a tensor to a bool."""
+    same_rank = input.ndim == other.ndim
+    same_sizes = same_rank and all(one == two for one, two in zip(input.shape, other.shape, strict=True))
+    return same_sizes and bool((input == other).all())
+
+
+def allclose(input: Tensor, other: Tensor, *tolerances: Any, **options: Any) -> bool:
+    """Replaces ``torch.allclose``: converts a tensor to a bool."""
+    return bool(torch.isclose(input, other, *tolerances, **options).all())
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Replaces ``torch.is_nonzero``: converts a tensor to a bool."""
+    return bool(input)
 
 
 def assert_(condition: Any, message: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from fx_onnx.capture.patches import torch_functions
 from fx_onnx.capture.patches.data_conditions import calling_frame, is_traced
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.messages.errors import CaptureError
@@ -28,7 +29,13 @@ from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_no
 __all__ = ["WeightValues", "is_function", "is_written"]
 
 _T: Any = torch.Tensor
-_READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, torch.equal, torch.allclose)
+_AS_CONDITIONS = {
+    **dict.fromkeys((torch.equal, _T.equal), torch_functions.equal),
+    **dict.fromkeys((torch.allclose, _T.allclose), torch_functions.allclose),
+    **dict.fromkeys((torch.is_nonzero, _T.is_nonzero), torch_functions.is_nonzero),
+}
+"""The functions of torch that return a bool to Python, and what they are with the conversion of a tensor to a bool."""
+_READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, *_AS_CONDITIONS)
 """The functions of torch that return values of tensors to Python."""
 _MAX_ELEMENTS = 2**16
 _MAX_NODES = 256
@@ -89,7 +96,9 @@ class WeightValues:
         self._calls[call_site] += 1
         if count == len(answers):
             answers.append(self._answer(function, args, kwargs))
-        return function(*args, **kwargs) if answers[count] is _UNKNOWN else answers[count]
+        if answers[count] is _UNKNOWN:
+            return _AS_CONDITIONS.get(function, function)(*args, **kwargs)
+        return answers[count]
 
     def _answer(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         known: dict[Node, Any] = {}
