@@ -30,7 +30,9 @@ _CONDITIONS = (
     "c[{i}] > 0", "(c[{i}] > 0).all()", "c[{i}].item() > 0", "not c[{i}] > 0", "(c > 0).sum() > 1", "bool(c[{i}] > 0)",
     "c[{i}] > 0 and c[{j}] > 0", "c[{i}] > 0 or h.sum() > 0", "0 < c[{i}]", "(h * c[{i}]).sum() > 0",
     "h[h[:, 0] > c[{i}]].shape[0] > 1", "(c > 0).sum().item() > 1", "any(each > 0 for each in c)", "h.amax() > 1",
-    "c[{i}] > c[{j}]", "torch.isfinite(h).all()", "bool(c.any())",
+    "c[{i}] > c[{j}]", "torch.isfinite(h).all()", "bool(c.any())", "torch.equal(h, h.relu())",
+    "torch.allclose(c[{i}], c[{i}].abs())", "torch.is_nonzero(c[{i}].relu())", "len((c > 0).nonzero()) > 1",
+    "len(h[h[:, 0] > c[{i}]])", "(c > 0).sum().item()",
 )  # fmt: skip
 _STEPS = (
     "h = self.a(h)", "h = self.b(h).relu()", "h = h * 2", "h = h - c[{i}]", "h = h.clone(); h[0] = 7",
