@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.backends.legalization.rows import legalizations
+from fx_onnx.backends.tensorrt_compiler import compile_model
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Target
 
@@ -41,8 +42,11 @@ TARGET = Target(
     opset=18,
     table="tensorrt",
     constraint=_quantization,
-    legalizations=legalizations("tensorrt"),
-    without=("slice_hidden_keys",),  # the number of keys would depend on data
+    # TensorRT draws random numbers itself, and reads float64 as float32.
+    legalizations=legalizations("tensorrt", "tensorrt", without=("legalize_random_draws", "legalize_64_bit")),
+    compiler=compile_model,
+    # The number of keys would depend on data; the other two leave forms that TensorRT does not fuse.
+    without=("slice_hidden_keys", "fold_repeats_into_rows", "fold_cache"),
     notes=(
         "The table is that of the parser of TensorRT for RTX, the nearest one in a package; TensorRT may differ.",
         "It takes quantized models only if they are symmetric: int8, zero points of 0, one scale for an activation.",

@@ -8,8 +8,10 @@ from onnx_ir import DataType, Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.forms import known_rank, rank_of, swapped_with_last
 from fx_onnx.passes.legalization.table import legalizes
-from fx_onnx.passes.matchers import is_read
+from fx_onnx.passes.matchers import dims, is_read
 from fx_onnx.passes.rules import Result
+
+__all__ = ["legalize_vectors"]
 
 
 @legalizes(
@@ -49,6 +51,20 @@ def _log_softmax(f: NodeBuilder, x: Value, rank: int) -> Value:
         return f.LogSoftmax(x, axis=1)
     swap = swapped_with_last(rank, 1)
     return f.Transpose(f.LogSoftmax(f.Transpose(x, perm=swap), axis=rank - 1), perm=swap)
+
+
+@legalizes(
+    *(f"{op_type}(x)" for op_type in ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin")),
+    targets=("tensorrt",),
+    where={"x": lambda x: len(dims(x) or ()) == 1},
+)
+def legalize_vectors(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """Softmax(x) → Squeeze(Softmax(Unsqueeze(x))) of a vector; also LogSoftmax, Hardmax, ArgMax and ArgMin.
+
+    Legal because the axis of one row is the same. TensorRT for RTX (1.7.1) needs two axes.
+    """
+    row = f.emit(node.op_type, [f.Unsqueeze(x, [0])], {**node.attributes, "axis": 1})[0]
+    return f.Squeeze(row, [0])
 
 
 # ---------------------------------------------------------------- older opsets

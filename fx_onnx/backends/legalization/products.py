@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from string import ascii_lowercase
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +21,8 @@ __all__ = [
     "legalize_dynamic_quantization",
     "legalize_gemm_bias",
     "legalize_integer_products",
+    "legalize_labels",
+    "legalize_products_of_integers",
     "legalize_quantization",
     "legalize_repeated_constants",
     "legalize_unsigned_products",
@@ -43,12 +46,43 @@ def legalize_gemm_bias(f: NodeBuilder, node: ir.Node, x: Value, w: Value, bias: 
     return f.Add(f.Gemm(x, w, **{name: attr for name, attr in node.attributes.items() if name != "beta"}), bias)
 
 
-@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn",))
+@legalizes("Einsum(*operands, equation=equation)", targets=("tensorrt",))
+def legalize_labels(f: NodeBuilder, operands: Sequence[Value], equation: str) -> Result:
+    """Einsum<'A,A->A'>(…) → Einsum<'a,a->a'>(…): other names for the labels.
+
+    Legal because the names mean nothing where the result names its labels. TensorRT takes small letters only.
+    """
+    labels = sorted(set(filter(str.isalpha, equation)))
+    free = iter(sorted(set(ascii_lowercase) - set(labels)))
+    names = {label: next(free, "") for label in labels if label.isupper()}
+    if not names:
+        return None
+    if not all(names.values()) or "->" not in equation:
+        return "it has more than 26 labels, or their order is that of the result"
+    return f.Einsum(*operands, equation=equation.translate(str.maketrans(names)))
+
+
+@legalizes(
+    "MatMul(a, b)",
+    targets=("tensorrt",),
+    where={"a": has_dtype(DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64)},
+)
+def legalize_products_of_integers(f: NodeBuilder, a: Value, b: Value) -> Result:
+    """MatMul(a, b) → ReduceSum(Unsqueeze(a, -1) * Unsqueeze(b, -3), -2), for integers.
+
+    Legal because this is the definition for matrices. TensorRT multiplies matrices of floats only.
+    """
+    if rank_of(a) < 2 or rank_of(b) < 2:
+        return "an operand is a vector"
+    return f.ReduceSum(f.Mul(f.Unsqueeze(a, [-1]), f.Unsqueeze(b, [-3])), [-2], keepdims=0)
+
+
+@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn", "tensorrt"))
 def legalize_integer_products(f: NodeBuilder, a: Value, b: Value, zero_points: Sequence[Value | None]) -> Result:
     """MatMulInteger(a, b) → Cast(MatMul(Cast(a), Cast(b))) to int32; longer rows are the int32 sum of such parts.
 
     Legal because the float32 sums of at most 258 products of 8-bit numbers are exact. MNN (measured with 3.6.1, on a
-    CPU) multiplies matrices of floats only.
+    CPU) and TensorRT multiply matrices of floats only.
     """
     rows, columns = dims(a), dims(b)
     if any(zero_points):
