@@ -80,7 +80,7 @@ def _compiled(arguments: Sequence[str], ranges: Mapping[str, Any]) -> Compilatio
         return Compilation(_RUNTIME, refusals=(Refusal(f"the compiler ended: {run.stderr[-300:].strip()}"),))
     said = json.loads(run.stdout[run.stdout.index('{"parsed"') :])
     refusals = [Refusal(_sentence(row["text"]), row["node"], row["operator"]) for row in said["problems"]]
-    if not refusals and not said["bytes"]:
+    if not said["bytes"] and not refusals:
         refusals.append(Refusal(_sentence("; ".join(said["errors"][-2:]))))
     return Compilation(_RUNTIME, tuple(refusals), said["bytes"], tuple(said["kernels"]))
 

@@ -18,6 +18,7 @@ from fx_onnx.passes.legalization.forms import (
     rank_of,
     scalar_size,
     size_of,
+    sizes_of,
     static_integers,
     with_shape,
 )
@@ -25,9 +26,15 @@ from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.reductions import log_sum_exp
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import constant_integers, dims, producer_of
-from fx_onnx.passes.rules import Result
+from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_reductions", "legalize_scalar_reductions", "legalize_scatter_reductions", "legalize_scatters"]
+__all__ = [
+    "legalize_marks",
+    "legalize_reductions",
+    "legalize_scalar_reductions",
+    "legalize_scatter_reductions",
+    "legalize_scatters",
+]
 
 _COMPUTED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
 """The operators that compute something of a single number too."""
@@ -98,13 +105,14 @@ def legalize_reductions(f: NodeBuilder, node: ir.Node, x: Value, axes: Value, ke
     ),
     since=18,
     targets=("tensorrt",),
-    where={"x": lambda x: dims(x) == ()},
 )
 def legalize_scalar_reductions(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
     """ReduceSum(x) → ReduceSum(Unsqueeze(x, 0), 0), and all other reductions, if x has no axes.
 
     Legal because both reduce one number. TensorRT for RTX (1.7.1) has no reduction of a tensor without axes.
     """
+    if dims(with_shape(f, x)) != ():
+        return None
     return f.emit(node.op_type, [f.Unsqueeze(x, [0]), [0]], {"keepdims": 0})[0]
 
 
@@ -183,17 +191,42 @@ def legalize_scatters(
     if reduction == "none" or x.dtype is None:
         return None
     x, indices, updates = (with_shape(f, value) for value in (x, indices, updates))
-    rank = rank_of(x)
     if node.op_type == "ScatterND":
         rows, places, updates, _ = as_rows(f, node, x, indices, updates)
         result = _combined_rows(f, rows, places, updates, reduction)
         return result if rows is x else f.Reshape(result, f.Shape(x), allowzero=1)
-    axis = f.attribute("axis", 0) % rank
-    if any(dims(x)[dim] != dims(indices)[dim] for dim in range(rank) if dim != axis):
-        return "the indices do not have the sizes of the tensor beside the axis"
-    every = f.Unsqueeze(counted(f, scalar_size(f, x, axis)), list(range(1, rank - axis + 1)))
-    is_read = f.Equal(every, f.Unsqueeze(_from_zero(f, indices, size_of(f, x, axis)), [axis]))
+    axis = f.attribute("axis", 0) % rank_of(x)
+    is_read = _is_read(f, x, indices, axis)
     return _combined(f, x, is_read, f.Unsqueeze(updates, [axis]), axis, reduction)
+
+
+@legalizes("ScatterElements(x, indices, Expand(filling, _))", targets=("tensorrt",))
+def legalize_marks(f: NodeBuilder, node: ir.Node, x: Value, indices: Value, filling: Value) -> Result:
+    """ScatterElements(x, i, Expand(c)) → Where(any(i = position), c, x), for one number c.
+
+    Legal because the updates are equal. TensorRT for RTX (1.7.1) needs to know that the updates have the sizes of the
+    indices, which it does not for the shape of an Expand; static ones stay.
+    """
+    is_known = dims(node.inputs[2]) is not None and dims(node.inputs[2]) == dims(indices)
+    if f.attribute("reduction", "none") != "none" or dims(filling) != () or is_known:
+        return None
+    x, indices = (with_shape(f, value) for value in (x, indices))
+    axis = f.attribute("axis", 0) % rank_of(x)
+    counts = f.ReduceMax(f.Cast(_is_read(f, x, indices, axis), to=DataType.INT32), [axis + 1], keepdims=0)
+    return f.Where(f.Cast(counts, to=DataType.BOOL), filling, x)
+
+
+def _is_read(f: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Returns whether an index, along the axis after ``axis``, is the position along ``axis`` of an element of x.
+
+    Raises:
+        DeclinedError: the indices do not have the sizes of x beside the axis.
+    """
+    rank, beside = rank_of(x), [{*pair} for pair in zip(sizes_of(x), sizes_of(indices), strict=True)]
+    if any(len(sizes) > 1 or None in sizes for sizes in (*beside[:axis], *beside[axis + 1 :])):
+        raise DeclinedError("the indices do not have the sizes of the tensor beside the axis")
+    every = f.Unsqueeze(counted(f, scalar_size(f, x, axis)), list(range(1, rank - axis + 1)))
+    return f.Equal(every, f.Unsqueeze(_from_zero(f, indices, size_of(f, x, axis)), [axis]))
 
 
 def _combined_rows(f: NodeBuilder, x: Value, places: Value, updates: Value, reduction: str) -> Value:

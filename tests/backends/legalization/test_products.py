@@ -168,9 +168,12 @@ def test_labels_that_order_the_result_stay() -> None:
     assert not legalize_labels(model(text)).modified
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
-def test_a_product_of_integers_is_a_sum(shape: tuple[int, ...]) -> None:
-    sizes = ",".join(map(str, shape))
-    text = f"g (int64[{sizes}] x, int64[4,5] z) => (int64[] y) {{ y = MatMul(x, z) }}"
-    inputs = [torch.randint(-(2**40), 2**40, shape), torch.randint(-9, 9, (4, 5))]
-    check(model(text), legalize_products_of_integers, inputs, ["Unsqueeze", "Unsqueeze", "Mul", "ReduceSum"])
+@pytest.mark.parametrize(
+    ("left", "right"), [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((4,), (4, 5)), ((2, 3, 4), (4,)), ((4,), (4,))]
+)
+def test_a_product_of_integers_is_a_sum(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    sizes = [",".join(map(str, shape)) for shape in (left, right)]
+    text = f"g (int64[{sizes[0]}] x, int64[{sizes[1]}] z) => (int64[] y) {{ y = MatMul(x, z) }}"
+    inputs = [torch.randint(-(2**40), 2**40, left), torch.randint(-9, 9, right)]
+    expected = ["Unsqueeze", "Unsqueeze", "Mul", "ReduceSum"] + ["Squeeze"] * (1 in (len(left), len(right)))
+    check(model(text), legalize_products_of_integers, inputs, expected)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.backends.legalization.reductions import (
+    legalize_marks,
     legalize_reductions,
     legalize_scalar_reductions,
     legalize_scatter_reductions,
@@ -164,3 +165,11 @@ def test_scatters_that_stay(node: str) -> None:
         f"g (float[2,3] x, int64[2,3] i, float[2,3] u, int64[2,1] j, float[2,1] v) => (float[2,3] y) {{ y = {node} }}"
     )
     assert not legalize_scatters(model(text, opset=18)).modified
+
+
+def test_one_number_at_many_places() -> None:
+    text = """g (float[N] x, int64[M] i, int64[1] s) => (float[N] y) <float c = {-7.0}> {
+      u = Expand(c, s)\n y = ScatterElements<axis=0>(x, i, u) }"""
+    program = model(text)
+    check_equal(program, legalize_marks, [torch.randn(4), torch.tensor([1, -1, 1]), torch.tensor([3])])
+    assert "ScatterElements" not in [node.op_type for node in program.graph]
