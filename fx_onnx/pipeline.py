@@ -61,6 +61,7 @@ from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets import onnxruntime
+from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.target import Target
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
@@ -274,10 +275,10 @@ def _convert_opset(job: OnnxJob) -> OnnxJob:
 
 def _check_target(job: OnnxJob) -> OnnxJob:
     target = _target(job)
-    support = job.program.supports(target)
+    known = support(job.program.model, target)
     if target.refuses:
-        support.refuse_missing()
-    for missing in support.missing:
+        known.refuse_missing()
+    for missing in known.missing:
         job.log.decided("check_target", str(missing))
     if target.check is not None:
         target.check(job.program.model)

@@ -8,7 +8,7 @@
     python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
     python -m tools.kernel_tables web NODE_MODULES             from the npm package onnxruntime-web: webgpu and webnn
     python -m tools.kernel_tables directml WHEEL               from a wheel of onnxruntime-directml
-    python -m tools.kernel_tables tensorrt FOLDER              from the unpacked wheel of onnxruntime-ep-nv-tensorrt-rtx
+    python -m tools.kernel_tables tensorrt                     with onnxruntime-ep-nv-tensorrt-rtx-cu13
 
 An environment with OpenVINO needs no PyTorch, so this file imports fx_onnx only for ONNX Runtime.
 """
@@ -32,11 +32,11 @@ Admitted = dict[str, frozenset[str]]
 Kernels = dict[tuple[str, int, int], list[Admitted]]  # (operator, first version, last version) → the dtypes of each
 
 
-def write(name: str, runtime: str, version: str, source: str, rows: Mapping[str, Sequence[str]]) -> None:
+def write(name: str, runtime: str, version: str, source: str, rows: Mapping[str, Sequence[str]], **facts: bool) -> None:
     """Writes one table, with one operator in each line."""
     has_dtypes = any("=" in line for lines in rows.values() for line in lines)
     date = datetime.now(UTC).date().isoformat()
-    head = {"runtime": runtime, "version": version, "date": date, "source": source, "has_dtypes": has_dtypes}
+    head = {"runtime": runtime, "version": version, "date": date, "source": source, "has_dtypes": has_dtypes, **facts}
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     operators = [f"    {json.dumps(name)}: {json.dumps(list(found))}" for name, found in sorted(rows.items())]
     text = "\n".join(["{", *lines, '  "operators": {', ",\n".join(operators), "  }", "}"])
@@ -304,15 +304,20 @@ def directml(wheel: str) -> None:
     write("directml", "ONNX Runtime, DirectML provider", version, source, _rows(kernels))
 
 
-def tensorrt(folder: str) -> None:
-    """Writes the operators for which the ONNX parser of TensorRT for RTX has a rule; the parser has no versions."""
-    from tools.kernels_in_libraries import tensorrt_operators
+def tensorrt() -> None:
+    """Writes the operators and dtypes for which TensorRT for RTX builds an engine; its parser has no versions.
 
-    (library,) = Path(folder).rglob("libtensorrt_onnxparser_rtx.so.*")
-    version = library.name.partition(".so.")[2]
-    rows = {name: ["1 *"] for name in tensorrt_operators(str(library), operator_versions())}
-    source = "the ONNX parser in the Python package onnxruntime-ep-nv-tensorrt-rtx-cu12"
-    write("tensorrt", "TensorRT for RTX, ONNX parser", version, source, rows)
+    It compiles some thousand models, in half an hour.
+    """
+    from fx_onnx.backends.tensorrt_compiler import libraries
+    from fx_onnx.backends.tensorrt_engine import VERSION
+    from tools.kernels_in_libraries import tensorrt_operators
+    from tools.tensorrt_kernels import rows
+
+    parser = f"{libraries()}/libtensorrt_onnxparser_rtx.so.{VERSION}"
+    source = "engines for the test models of onnx, with the Python package onnxruntime-ep-nv-tensorrt-rtx-cu13"
+    found = rows(tensorrt_operators(parser, operator_versions()))
+    write("tensorrt", "TensorRT for RTX", VERSION, source, found, casts_float16=False)
 
 
 if __name__ == "__main__":

@@ -423,21 +423,35 @@ def _reader_of(*paths: Path) -> ModuleType:
     return import_module("fx_onnx.cli.onnx_files")
 
 
-@app.command(epilog="Example:\n\nfx-onnx check model.onnx")
-def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
+Runtime = Annotated[str | None, typer.Option(help="Also say whether the runtime of this target takes the model.")]
+
+
+@app.command(epilog="Example:\n\nfx-onnx check model.onnx --runtime tensorrt --input 'x=float32[8,3,224,224]'")
+def check(
+    file: OnnxFile, runtime: Runtime = None, inputs: Inputs = None, as_json: Json = False, quiet: Quiet = False
+) -> None:
     """Checks that a model is valid and that ONNX Runtime loads it.
 
-    ONNX's checker and strict shape inference read the model.
+    ONNX's checker and strict shape inference read the model. --runtime also asks the compiler of a runtime, if it is
+    installed, or its table of kernels.
     """
+    from fx_onnx.cli.example_inputs import parse_inputs
+
+    if runtime is not None:
+        find_target(runtime)
     onnx_files = _reader_of(file)
+    shapes = {name: tuple(getattr(value, "shape", ())) for name, value in parse_inputs(inputs or ()).items()}
     problems = onnx_files.check(file)
+    support = None if runtime is None or problems else onnx_files.read(file).supports(runtime, shapes)
+    told = "" if support is None else str(support)
+    problems += [told] if told and not support else []
     if as_json:
-        print_json({"file": str(file), "ok": not problems, "problems": problems})
+        print_json({"file": str(file), "ok": not problems, "problems": problems, "support": told})
     else:
         for problem in problems:
             typer.echo(f"{file}: {problem}", err=True)
         if not problems and not quiet:
-            typer.echo(f"{file}: valid, and ONNX Runtime loads it")
+            typer.echo(f"{file}: valid, and ONNX Runtime loads it" + f"\n{told}" * bool(told))
     raise typer.Exit(ExitCode.FAILED if problems else ExitCode.OK)
 
 

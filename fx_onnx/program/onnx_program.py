@@ -172,20 +172,35 @@ class ONNXProgram:
         path: Path = rooms.find("program", "view")(self, viewer)
         return path
 
-    def supports(self, target: str | Target) -> Support:
-        """Compares the model with a runtime's table of kernels.
+    def supports(self, target: str | Target, shapes: Mapping[str, Sequence[int]] | None = None) -> Support:
+        """Compiles the model with a runtime's compiler if that is installed, or compares it with a table of kernels.
 
-        The result is true if the table has a kernel for every node. As text, it lists the nodes without one, their
-        lines in the model's code and the opset that would help. Nothing is run: the tables do not tell everything, and
-        the result says what.
+        The result is true if the compiler took the model, or the table has a kernel for every node. As text, it lists
+        the nodes without one, their lines in the model's code and the opset that would help. Nothing is run: the tables
+        do not tell everything, and the result says what. TensorRT has a compiler, in ``fx_onnx[tensorrt]``.
 
         Args:
             target: the name of a target or a record, as in ``export(target=...)``.
+            shapes: the shapes of inputs with dynamic dims, by name, for a compiler; by default those of the example.
 
         Raises:
             ArgumentError: there is no such target.
         """
-        return support(self._model, find_target(target))
+        record = find_target(target)
+        if record.compiler is None:
+            return support(self._model, record)
+        return support(self._model, record, record.compiler(self._model, {**self._example_shapes(), **(shapes or {})}))
+
+    def _example_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the inputs of the export, by name; none for a model from another source."""
+        program = self.exported_program
+        if program is None or program.example_inputs is None:
+            return {}
+        try:
+            inputs = bind(self._model.graph, program, *program.example_inputs)
+        except ArgumentError:  # the inputs of the model were changed since
+            return {}
+        return {name: tuple(tensor.shape) for name, tensor in inputs.items()}
 
     # Running
 

@@ -17,7 +17,7 @@ from fx_onnx.files.serialization import referenced_files
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.program.export_facts import Facts
 from fx_onnx.report.graph_facts import graph_facts
-from fx_onnx.targets.kernel_support import Support
+from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import NAMES, find_target
 from fx_onnx.torch_internals.version import version
 from fx_onnx.verification.tensor_comparison import Difference
@@ -93,7 +93,7 @@ def _support(program: ONNXProgram) -> list[Support]:
     if not is_installed("backends"):
         return []
     known = map(find_target, NAMES)
-    return [program.supports(target) for target in known if target.table or target.lacks]
+    return [support(program.model, target) for target in known if target.table or target.lacks]
 
 
 def _files(path: Path) -> Mapping[str, int]:

@@ -17,6 +17,7 @@ from fx_onnx.passes.legalization.kernel_tables import DTYPES, Kernel, KernelTabl
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.traversal import all_nodes, graphs_of
+from fx_onnx.targets.compilation import Compilation
 from fx_onnx.targets.target import Target
 
 __all__ = ["MissingKernel", "Support", "support"]
@@ -58,6 +59,7 @@ class Support:
         source: the runtime, its version and the date of the table; without a table, the versions of the record.
         limits: what the comparison does not check.
         replaceable: the operators of ``missing`` that an export for the target replaces in most cases.
+        compilation: what the runtime's own compiler said; None if the target has none, or it is not installed.
     """
 
     target: str
@@ -68,6 +70,7 @@ class Support:
     source: str
     limits: str
     replaceable: tuple[str, ...] = ()
+    compilation: Compilation | None = None
 
     @property
     def share(self) -> float | None:
@@ -75,6 +78,11 @@ class Support:
         if not self.is_known:
             return None
         return 1.0 if not self.nodes else 1 - len(self.missing) / self.nodes
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiler of the runtime judged the model. Otherwise the table did."""
+        return self.compilation is not None and not self.compilation.unjudged
 
     def refuse_missing(self) -> None:
         """Checks that the runtime has a kernel for every node.
@@ -91,16 +99,20 @@ class Support:
             )
 
     def __bool__(self) -> bool:
-        """Whether the table has a kernel for every node."""
+        """Whether the table has a kernel for every node, or the compiler took the model."""
         return self.is_known and not self.missing
 
     def __str__(self) -> str:
-        if self.share is None:
+        if self.compilation is not None and self.compilation.size:
+            lines = [f"{self.target}: compiled, {self.compilation.size:,} bytes ({self.source})"]
+        elif self.compilation is not None and self.compilation.refusals:
+            lines = [f"{self.target}: the compiler refuses the model ({self.source})"]
+        elif self.share is None:
             count = str(len(self.missing)) if self.missing else "none"
             lines = [f"{self.target}: {count} of {self.nodes} nodes known not to run ({self.source})"]
         else:
             lines = [f"{self.target}: {self.share:.1%} of {self.nodes} nodes have a kernel ({self.source})"]
-        kind = "without a kernel" if self.is_known else "does not run"
+        kind = "without a kernel" if self.is_known and not self.is_compiled else "does not run"
         lines += [f"  {kind}: {kernel}" for kernel in self.missing]
         advice = [*self.advice]
         if self.replaceable:
@@ -108,8 +120,8 @@ class Support:
         return "\n".join([*lines, *(f"  {hint}" for hint in advice), f"  {self.limits}"])
 
 
-def support(model: ir.Model, target: Target) -> Support:
-    """Compares the nodes of a model with the table of a target's kernels."""
+def support(model: ir.Model, target: Target, compilation: Compilation | None = None) -> Support:
+    """Compares the nodes of a model with the table of a target's kernels, unless its compiler took the model."""
     table, opset = target.kernels, model.graph.opset_imports.get("", 0)
     nodes = list(_nodes(model))
     missing = tuple(
@@ -122,7 +134,13 @@ def support(model: ir.Model, target: Target) -> Support:
         for node in nodes
         if (reason := _reason(node, opset, target, table, model))
     )
+    if compilation is not None and not compilation.unjudged:
+        missing = _refused(compilation, nodes) + (missing if compilation.refusals else ())
     source = target.versions if table is None else f"{table.runtime} {table.version}, table of {table.date}"
+    if compilation is not None and not compilation.unjudged:
+        source = compilation.runtime
+    elif target.compiler is not None:
+        source = f"by its table, not compiled: {source}"
     return Support(
         target.name,
         len(nodes),
@@ -130,9 +148,22 @@ def support(model: ir.Model, target: Target) -> Support:
         table is not None,
         tuple(_advice(nodes, missing, opset, target)),
         source,
-        _limits(target),
+        _limits(target, compilation),
         _replaceable(missing, target),
+        compilation,
     )
+
+
+def _refused(compilation: Compilation, nodes: list[ir.Node]) -> tuple[MissingKernel, ...]:
+    """Returns the nodes that a compiler refuses; one without a name if it names none of them."""
+    named = {str(node.name): node for node in nodes}
+    refused = []
+    for refusal in compilation.refusals:
+        node = named.get(refusal.node)
+        line = "" if node is None else metadata.source_line(node.metadata_props)
+        operator = refusal.operator if node is None else node.op_type
+        refused.append(MissingKernel(refusal.node, operator, refusal.text, line))
+    return tuple(refused)
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -159,14 +190,14 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     if table is None or node.op_type == "Constant" or version is None:
         return ""
     kernels = table.kernels(node.op_type, version)
-    if any(_admits(kernel, dtypes) for kernel in kernels):
+    if any(_admits(kernel, dtypes, table) for kernel in kernels):
         return ""
     if target.expands_functions and _has_body(node.op_type, opset):
         return ""
     others = table.rows.get(node.op_type, ())
     if not kernels:
         return "no kernel" + f" at opset {opset}" * bool(others)
-    where = f" at opset {opset}" * any(_admits(kernel, dtypes) for kernel in others)
+    where = f" at opset {opset}" * any(_admits(kernel, dtypes, table) for kernel in others)
     return f"no kernel{where} for {', '.join(sorted({dtype.name.lower() for dtype in dtypes.values()}))}"
 
 
@@ -191,10 +222,11 @@ def _parameter(formal: tuple[Parameter, ...], index: int) -> Parameter | None:
     return formal[min(index, len(formal) - 1)] if formal else None
 
 
-def _admits(kernel: Kernel, dtypes: dict[str, ir.DataType]) -> bool:
-    """Returns whether a kernel takes the dtypes. A runtime inserts Casts around float16 where it has no such kernel."""
+def _admits(kernel: Kernel, dtypes: dict[str, ir.DataType], table: KernelTable) -> bool:
+    """Returns whether a kernel takes the dtypes."""
+    cast = (ir.DataType.FLOAT16,) if table.casts_float16 else ()
     return all(
-        dtypes[name] in admitted or (dtypes[name] == ir.DataType.FLOAT16 and ir.DataType.FLOAT in admitted)
+        dtypes[name] in admitted or (dtypes[name] in cast and ir.DataType.FLOAT in admitted)
         for name, admitted in kernel.admitted.items()
         if name in dtypes
     )
@@ -243,12 +275,17 @@ def _lacking(names: set[str], opset: int, target: Target) -> set[str]:
     return lacking
 
 
-def _limits(target: Target) -> str:
+def _limits(target: Target, compilation: Compilation | None) -> str:
     """Returns what the comparison does not check."""
     table = target.kernels
+    if compilation is not None and not compilation.unjudged:
+        return "Nothing was run."
     if table is None:
         return "There is no table for this runtime: a node that is not listed may still have no kernel."
     parts = [] if table.has_dtypes else ["dtypes"]
     parts += ["ranks", "attributes", "inputs that must be constants"]
     state = "" if target.executed else " No model was run in this runtime."
+    if target.compiler is not None:
+        why = "the compiler is not installed" if compilation is None else compilation.unjudged
+        state += f" The model was not compiled: {why}."
     return f"The table does not contain {', '.join(parts[:-1])} and {parts[-1]}.{state}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from fx_onnx.onnx_model import opsets
 from fx_onnx.passes.legalization.kernel_tables import KernelTable, kernel_table, since_version
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
+from fx_onnx.targets.compilation import Compilation
 
 __all__ = ["Lack", "Target"]
 
@@ -84,6 +85,8 @@ class Target:
         without: the names of the optimizer's passes that are left out.
         check: warns of what is wrong with a model although the runtime has a kernel for each node, for example an input
             to which the program that calls the runtime gives no value.
+        compiler: compiles a model with the runtime's own compiler; it gets the shape of each input with dynamic dims
+            and returns None if the compiler is not installed. ``ONNXProgram.supports`` calls it, the export does not.
         notes: what a user should know, one sentence each.
 
     Raises:
@@ -105,6 +108,7 @@ class Target:
     domains: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     check: Callable[[ir.Model], None] | None = None
+    compiler: Callable[[ir.Model, Mapping[str, Sequence[int]]], Compilation | None] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

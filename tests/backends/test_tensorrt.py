@@ -1,11 +1,11 @@
-"""The target tensorrt, which is compared with the table of its parser and with published facts only."""
+"""The target tensorrt: its table, its rules of quantization, and the forms that its compiler takes."""
 
 import pytest
 import torch
 
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
-from tests.exporting import exported, padded_maximum
+from tests.exporting import exported, operators, padded_maximum
 from tests.passes.checking import model
 
 
@@ -13,16 +13,33 @@ def test_boolean_masks_are_read_without_compress() -> None:
     target = find_target("tensorrt")
     text = "g (float[N] x, bool[N] c) => (float[M] y) { y = Compress(x, c) }"
     assert [each.operator for each in support(model(text), target).missing] == ["Compress"]
-    assert exported(lambda x: x[x > 0], torch.ones(2, 3), target="tensorrt").supports(target).missing == ()
+    program = exported(lambda x: x[x > 0], torch.ones(2, 3), target="tensorrt")
+    assert support(program.model, target).missing == ()
 
 
-def test_the_table_is_that_of_the_parser_for_rtx() -> None:
-    """It has no versions and no dtypes, so a model is supported at every opset."""
-    program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
-    assert program.supports("tensorrt")
-    assert "TensorRT for RTX, ONNX parser 1." in str(program.supports("tensorrt"))
-    text = "g (float[N] x) => (float[M] y) { y, i, j, n = Unique(x) }"
-    assert support(model(text), find_target("tensorrt")).missing[0].reason == "no kernel"
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("g (float[N] x) => (float[M] y) { y, i, j, n = Unique(x) }", "no kernel"),
+        ("g (double[N] x) => (double[N] y) { y = Relu(x) }", "TensorRT computes float64 in float32"),
+        ("g (int16[N] x) => (int16[N] y) { y = Add(x, x) }", "no kernel for int16"),
+        ("g (bool[N] x) => (bool[] y) { y = ReduceMax<keepdims=0>(x) }", "no kernel for bool"),
+        ("g (int32[N] x) => (int32[N] y) { y = Relu(x) }", "no kernel for int32"),
+    ],
+)
+def test_the_table_has_the_dtypes_of_engines(text: str, reason: str) -> None:
+    """It has no versions, except of operators whose type variables changed. float64 would be computed in float32."""
+    found = support(model(text), find_target("tensorrt"))
+    assert [each.reason for each in found.missing] == [reason]
+    assert "TensorRT for RTX 1." in found.source
+
+
+def test_bfloat16_stays() -> None:
+    """ONNX Runtime's CPU provider needs Casts there; TensorRT needs them in few operators, such as Mish."""
+    x = torch.ones(2, 4, dtype=torch.bfloat16)
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.LayerNorm(4)).bfloat16()
+    assert "Cast" not in operators(exported(layers, x, target="tensorrt"))
+    assert operators(exported(torch.nn.functional.mish, x, target="tensorrt")) == ["Cast", "Mish", "Cast"]
 
 
 @pytest.mark.parametrize(

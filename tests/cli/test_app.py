@@ -206,6 +206,17 @@ def test_check_show_and_diff(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert found["weights"] == ["0.bias: other values", "0.weight: other values"]
 
 
+def test_check_for_a_runtime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The runtime's support is printed, and a node without a kernel is a problem; the target is looked up first."""
+    text = "g (float[3] x) => (float[K] y, int64[K] i) <int64[1] k = {2}> { y, i = TopK(x, k) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}'), "sorted.onnx")
+    assert run("fx-onnx check sorted.onnx --runtime openvino", monkeypatch) == 0
+    assert "openvino: 100.0% of 1 nodes have a kernel" in capsys.readouterr().out
+    assert run("fx-onnx check sorted.onnx --runtime webgpu --json", monkeypatch) == 1
+    assert "TopK" in json.loads(capsys.readouterr().out)["support"]
+    assert run("fx-onnx check none.onnx --runtime nothing", monkeypatch) == 2
+
+
 def test_a_broken_model_fails_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = onnx.helper.make_model(onnx.helper.make_graph([onnx.helper.make_node("No", [], ["y"])], "g", [], []))
     onnx.save(model, "m.onnx")

@@ -27,6 +27,8 @@ from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import constant_array, constant_integers, dims, is_read_by, producer_of
 from fx_onnx.passes.rules import DeclinedError, Result
 
+__all__ = ["legalize_identity_matrices"]
+
 _Sizes = tuple[int | str | None, ...]
 
 
@@ -79,6 +81,16 @@ def expand_constant(f: NodeBuilder, shape: Value) -> Result:
     """
     value = f.attribute("value")
     return f.Expand(f.constant((np.zeros(1, np.float32) if value is None else value.numpy()).reshape(())), shape)
+
+
+@legalizes("EyeLike(x, k=k)", targets=("tensorrt",))
+def legalize_identity_matrices(f: NodeBuilder, x: Value, k: int) -> Result:
+    """EyeLike(x) → Cast(row + k = column).
+
+    Legal because these are the ones of the matrix. TensorRT for RTX (1.7.1) takes static sizes only.
+    """
+    rows, columns = (counted(f, scalar_size(f, x, axis)) for axis in (0, 1))
+    return f.Cast(f.Equal(f.Unsqueeze(f.Add(rows, k), [1]), columns), to=f.dtype)
 
 
 @legalizes("EyeLike(x)", until=8)

@@ -16,7 +16,7 @@ from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims, is_read
 from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_one_spatial_axis"]
+__all__ = ["legalize_columns", "legalize_one_spatial_axis"]
 
 _FIRST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
 """The value of each attribute for the axis that is added."""
@@ -25,8 +25,9 @@ _FIRST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, 
 # ---------------------------------------------------------------- older opsets
 
 
+@legalizes("Col2Im(x, image, block)", targets=("tensorrt",))
 @legalizes("Col2Im(x, image, block)", until=17)
-def convolve_columns(f: NodeBuilder, node: ir.Node, x: Value, image: Value, block: Value) -> Result:
+def legalize_columns(f: NodeBuilder, node: ir.Node, x: Value, image: Value, block: Value) -> Result:
     """Col2Im(x) → ConvTranspose(Reshape(x), identity kernel).
 
     Legal because a transposed convolution with a group for each channel, and a kernel that copies each position of a

@@ -17,8 +17,10 @@ from fx_onnx.passes.matchers import constant_array, constant_number, dims, has_d
 from fx_onnx.passes.rules import Result
 
 __all__ = [
+    "legalize_bits",
     "legalize_boolean_casts",
     "legalize_boolean_counts",
+    "legalize_complements",
     "legalize_integer_argmax",
     "legalize_integer_powers",
     "legalize_is_inf",
@@ -26,6 +28,7 @@ __all__ = [
     "legalize_less",
     "legalize_narrow_fills",
     "legalize_round",
+    "legalize_unsigned_steps",
     "legalize_where",
 ]
 
@@ -193,11 +196,26 @@ _LONGEST_PRODUCT = 64
 _NO_FRACTION = 2.0**23
 """From here on, float32 has no fractions."""
 
-# ---------------------------------------------------------------- bits
+# ---------------------------------------------------------------- casts and bits
 
 
+@legalizes("Cast(~Cast(x, to=UINT8), to=to)", targets=("tensorrt",))
+def legalize_unsigned_steps(f: NodeBuilder, x: Value, to: int) -> Result:
+    """Cast(Cast(x) to uint8) → Cast(Mod(x, 256)) for integers, and Cast(Cast(x) to int32) for floats.
+
+    Legal because a cast to uint8 keeps the last 8 bits of an integer, and cuts the fraction of a float from 0 to 255.
+    TensorRT for RTX (1.7.1) has uint8 in inputs and outputs of the model only.
+    """
+    if x.dtype is None or x.dtype == DataType.UINT8:
+        return None
+    if is_integer(x.dtype):
+        return f.Cast(f.Mod(f.Cast(x, to=DataType.INT32) if x.dtype.bitwidth < 32 else x, 256), to=to)
+    return f.Cast(f.Cast(x, to=DataType.INT32), to=to)
+
+
+@legalizes("BitwiseNot(x)", targets=("tensorrt",))
 @legalizes("BitwiseNot(x)", until=17)
-def subtract_from_all_bits(f: NodeBuilder, x: Value) -> Result:
+def legalize_complements(f: NodeBuilder, x: Value) -> Result:
     """BitwiseNot(x) → -1 - x, or max - x for unsigned integers; in INT64 for integers of 8 and 16 bits.
 
     Legal because integers are two's complements: x + ~x has all bits set. Sub has small integers from opset 14 on.
@@ -208,8 +226,9 @@ def subtract_from_all_bits(f: NodeBuilder, x: Value) -> Result:
     return f.Cast(f.Sub(ones, f.Cast(x, to=DataType.INT64)), to=f.dtype)
 
 
+@legalizes("BitwiseAnd(*operands)", "BitwiseOr(*operands)", "BitwiseXor(*operands)", targets=("tensorrt",))
 @legalizes("BitwiseAnd(*operands)", "BitwiseOr(*operands)", "BitwiseXor(*operands)", until=17)
-def compute_each_bit(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -> Result:
+def legalize_bits(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -> Result:
     """BitwiseAnd, BitwiseOr, BitwiseXor → arithmetic on the bits, along a new last axis.
 
     Legal because the bits of a two's complement are the digits of x modulo 2ⁿ. The bits take n times the memory of the

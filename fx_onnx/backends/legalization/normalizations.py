@@ -6,10 +6,12 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import known_rank, rank_of, swapped_with_last
+from fx_onnx.passes.legalization.forms import known_rank, rank_of, swapped_with_last, with_shape
 from fx_onnx.passes.legalization.table import legalizes
-from fx_onnx.passes.matchers import is_read
+from fx_onnx.passes.matchers import dims, is_read
 from fx_onnx.passes.rules import Result
+
+__all__ = ["legalize_batch_statistics", "legalize_vectors"]
 
 
 @legalizes(
@@ -49,6 +51,21 @@ def _log_softmax(f: NodeBuilder, x: Value, rank: int) -> Value:
         return f.LogSoftmax(x, axis=1)
     swap = swapped_with_last(rank, 1)
     return f.Transpose(f.LogSoftmax(f.Transpose(x, perm=swap), axis=rank - 1), perm=swap)
+
+
+@legalizes(
+    *(f"{op_type}(x)" for op_type in ("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin")),
+    targets=("tensorrt",),
+)
+def legalize_vectors(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """Softmax(x) → Squeeze(Softmax(Unsqueeze(x))) of a vector; also LogSoftmax, Hardmax, ArgMax and ArgMin.
+
+    Legal because the axis of one row is the same. TensorRT for RTX (1.7.1) needs two axes.
+    """
+    if len(dims(with_shape(f, x)) or ()) != 1:
+        return None
+    row = f.emit(node.op_type, [f.Unsqueeze(x, [0])], {**node.attributes, "axis": 1})[0]
+    return f.Squeeze(row, [0])
 
 
 # ---------------------------------------------------------------- older opsets
@@ -93,14 +110,15 @@ def normalize_batch_in_one_type(
     return [f.Cast(result, to=output.dtype) for result, output in zip(results, node.outputs, strict=True)]
 
 
+@legalizes("BatchNormalization(x, scale, bias, mean, variance)", targets=("tensorrt",))
 @legalizes("BatchNormalization(x, scale, bias, mean, variance)", until=13)
-def normalize_by_batch(
+def legalize_batch_statistics(
     f: NodeBuilder, node: ir.Node, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
 ) -> Result:
     """BatchNormalization<training_mode=1>(x, scale, bias, mean, var) → (x - mean(x)) / Sqrt(var(x)) * scale + bias.
 
     Legal because this is the definition, as are the new statistics: momentum times the old ones, plus 1 - momentum
-    times those of the batch. Without training mode, the operator stays.
+    times those of the batch. Without training mode, the operator stays. TensorRT has no training mode.
     """
     if not f.attribute("training_mode", 0):
         node.resize_outputs(1)

@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from string import ascii_lowercase
 
 import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import rank_of, round_half_to_even, size_of
+from fx_onnx.passes.legalization.forms import rank_of, round_half_to_even, size_of, with_shape
 from fx_onnx.passes.legalization.table import legalizes
-from fx_onnx.passes.matchers import attribute, constant_array, dims, has_dtype, initializer_tensor, producer_of
+from fx_onnx.passes.matchers import (
+    attribute,
+    constant_array,
+    dims,
+    has_dtype,
+    initializer_tensor,
+    is_read_by,
+    producer_of,
+)
 from fx_onnx.passes.rules import Result
 
 __all__ = [
+    "asymmetry",
+    "legalize_asymmetric_dequantization",
+    "legalize_asymmetric_quantization",
     "legalize_dequantization",
     "legalize_dynamic_quantization",
     "legalize_gemm_bias",
     "legalize_integer_products",
+    "legalize_labels",
+    "legalize_products_of_integers",
     "legalize_quantization",
     "legalize_repeated_constants",
     "legalize_unsigned_products",
+    "legalize_weight_casts",
 ]
+
+
+def _is_weight_of_8_bits(value: Value) -> bool:
+    return value.dtype == DataType.INT8 and initializer_tensor(value) is not None
+
 
 _EXACT = 2**24 // (255 * 255)
 """The longest row whose products of 8-bit numbers have a sum of at most 2^24: float32 has all integers up to it."""
@@ -43,12 +63,47 @@ def legalize_gemm_bias(f: NodeBuilder, node: ir.Node, x: Value, w: Value, bias: 
     return f.Add(f.Gemm(x, w, **{name: attr for name, attr in node.attributes.items() if name != "beta"}), bias)
 
 
-@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn",))
+@legalizes("Einsum(*operands, equation=equation)", targets=("tensorrt",))
+def legalize_labels(f: NodeBuilder, operands: Sequence[Value], equation: str) -> Result:
+    """Einsum<'A,A->A'>(…) → Einsum<'a,a->a'>(…): other names for the labels.
+
+    Legal because the names mean nothing where the result names its labels. TensorRT takes small letters only.
+    """
+    labels = sorted(set(filter(str.isalpha, equation)))
+    free = iter(sorted(set(ascii_lowercase) - set(labels)))
+    names = {label: next(free, "") for label in labels if label.isupper()}
+    if not names:
+        return None
+    if not all(names.values()) or "->" not in equation:
+        return "it has more than 26 labels, or their order is that of the result"
+    return f.Einsum(*operands, equation=equation.translate(str.maketrans(names)))
+
+
+@legalizes(
+    "MatMul(a, b)",
+    targets=("tensorrt",),
+    where={"a": has_dtype(DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64)},
+)
+def legalize_products_of_integers(f: NodeBuilder, a: Value, b: Value) -> Result:
+    """MatMul(a, b) → ReduceSum(Unsqueeze(a, -1) * Unsqueeze(b, -3), -2), for integers.
+
+    Legal because this is the definition; a vector is a matrix of one row or column. TensorRT multiplies matrices of
+    floats only.
+    """
+    is_row, is_column = (rank_of(with_shape(f, x)) == 1 for x in (a, b))
+    rows = f.Unsqueeze(a, [-1]) if not is_row else f.Unsqueeze(a, [0, 2])
+    columns = f.Unsqueeze(b, [-3]) if not is_column else f.Unsqueeze(b, [0, 2])
+    product = f.ReduceSum(f.Mul(rows, columns), [-2], keepdims=0)
+    lone = [axis for axis, is_lone in ((-2, is_row), (-1, is_column)) if is_lone]
+    return f.Squeeze(product, lone) if lone else product
+
+
+@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn", "tensorrt"))
 def legalize_integer_products(f: NodeBuilder, a: Value, b: Value, zero_points: Sequence[Value | None]) -> Result:
     """MatMulInteger(a, b) → Cast(MatMul(Cast(a), Cast(b))) to int32; longer rows are the int32 sum of such parts.
 
     Legal because the float32 sums of at most 258 products of 8-bit numbers are exact. MNN (measured with 3.6.1, on a
-    CPU) multiplies matrices of floats only.
+    CPU) and TensorRT multiply matrices of floats only.
     """
     rows, columns = dims(a), dims(b)
     if any(zero_points):
@@ -291,6 +346,62 @@ def legalize_dequantization(
     is_pair = quantize is not None and not _reason_against(quantize)
     number = _quantized(f, quantize) if quantize is not None and is_pair else f.Cast(q, to=f.dtype)
     return _dequantized(f, number, node, scale, zero_point)
+
+
+def asymmetry(node: ir.Node) -> str:
+    """Returns why TensorRT refuses a QuantizeLinear or DequantizeLinear; empty if it takes it.
+
+    Source: "Working with Quantized Types" in TensorRT's documentation. Quantization is symmetric, activations have one
+    scale, and scales are build-time constants.
+    """
+    x, scale, zero_point = [*node.inputs, None][:3]
+    dtype = node.outputs[0].dtype if node.op_type == "QuantizeLinear" else x.dtype if x is not None else None
+    if dtype in (DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.UINT4):
+        return f"TensorRT has no quantization to {dtype.name.lower()}"
+    tensor = initializer_tensor(scale)
+    if tensor is None:
+        return "the scale is computed, and TensorRT needs a constant"
+    shift = None if zero_point is None else zero_point.const_value
+    if zero_point is not None and (shift is None or shift.numpy().any()):
+        return "the zero point is not 0, and TensorRT quantizes symmetrically"
+    if node.op_type == "QuantizeLinear" and tensor.size > 1 and initializer_tensor(x) is None:
+        return "an activation has several scales, and TensorRT takes one"
+    return ""
+
+
+@legalizes("QuantizeLinear(_, _, _ | None)", targets=("tensorrt",))
+def legalize_asymmetric_quantization(f: NodeBuilder, node: ir.Node) -> Result:
+    """QuantizeLinear(x, scale, zero_point) → Cast(Clip(Round(x / scale) + zero_point)), where it is not symmetric.
+
+    Legal because this is ONNX's definition of QuantizeLinear for 8-bit integers; both round half to even. TensorRT
+    takes zero points of 0 and constant scales only. A pair with a DequantizeLinear is left to the row of that.
+    """
+    if not asymmetry(node) or is_read_by(node.outputs[0], "DequantizeLinear"):
+        return None
+    return legalize_quantization.function(f, node)
+
+
+@legalizes("DequantizeLinear(q, scale, zero_point | None, block_size=block)", targets=("tensorrt",))
+def legalize_asymmetric_dequantization(
+    f: NodeBuilder, node: ir.Node, q: Value, scale: Value, zero_point: Value | None, block: int
+) -> Result:
+    """DequantizeLinear(q, scale, zero_point) → (Cast(q) - zero_point) * scale, where it is not symmetric.
+
+    Legal because this is ONNX's definition; q of a QuantizeLinear stays a float. TensorRT takes zero points of 0 and
+    constant scales only.
+    """
+    return legalize_dequantization.function(f, node, q, scale, zero_point, block) if asymmetry(node) else None
+
+
+@legalizes("Cast(w, to=to)", targets=("tensorrt",), where={"w": _is_weight_of_8_bits})
+def legalize_weight_casts(f: NodeBuilder, w: Value, to: int) -> Result:
+    """Cast(w) → DequantizeLinear(w, 1.0), with a Cast of the result unless it is float32, for a constant of int8.
+
+    Legal because float32 represents all integers of 8 bits. TensorRT takes such constants before a DequantizeLinear
+    only.
+    """
+    wide = f.DequantizeLinear(w, f.constant(np.array(1.0, np.float32)))
+    return wide if to == DataType.FLOAT else f.Cast(wide, to=to)
 
 
 def _dequantized(f: NodeBuilder, number: Value, node: ir.Node, scale: Value, zero_point: Value | None) -> Value:

@@ -9,16 +9,32 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from fx_onnx.backends.legalization.scatters import as_rows
 from fx_onnx.onnx_model.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
+from fx_onnx.passes.legalization.forms import (
+    counted,
+    known_rank,
+    rank_of,
+    scalar_size,
+    size_of,
+    sizes_of,
+    static_integers,
+    with_shape,
+)
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.reductions import log_sum_exp
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import constant_integers, dims, producer_of
-from fx_onnx.passes.rules import Result
+from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_reductions", "legalize_scatter_reductions"]
+__all__ = [
+    "legalize_marks",
+    "legalize_reductions",
+    "legalize_scalar_reductions",
+    "legalize_scatter_reductions",
+    "legalize_scatters",
+]
 
 _COMPUTED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
 """The operators that compute something of a single number too."""
@@ -72,6 +88,32 @@ def legalize_reductions(f: NodeBuilder, node: ir.Node, x: Value, axes: Value, ke
     if node.op_type == "ReduceLogSum":
         return f.Log(total)
     return f.Sqrt(total) if node.op_type == "ReduceL2" else total
+
+
+@legalizes(
+    *(
+        f"{op_type}(x, _ | None)"
+        for op_type in (
+            *_COMPUTED,
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSum",
+        )
+    ),
+    since=18,
+    targets=("tensorrt",),
+)
+def legalize_scalar_reductions(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
+    """ReduceSum(x) → ReduceSum(Unsqueeze(x, 0), 0), and all other reductions, if x has no axes.
+
+    Legal because both reduce one number. TensorRT for RTX (1.7.1) has no reduction of a tensor without axes.
+    """
+    if dims(with_shape(f, x)) != ():
+        return None
+    return f.emit(node.op_type, [f.Unsqueeze(x, [0]), [0]], {"keepdims": 0})[0]
 
 
 # ---------------------------------------------------------------- cumulative sums
@@ -129,21 +171,86 @@ def legalize_scatter_reductions(
         return "the indices do not select along the first axis only"
     if node.op_type == "ScatterND" and places is indices:
         places = f.Squeeze(indices, [1])
-    is_read = _is_place(f, x, places)
-    if len(sizes) > 1:
-        is_read = f.Unsqueeze(is_read, list(range(2, len(sizes) + 1)))
-    parts = f.Where(is_read, updates, _neutral(x.dtype, reduction))
-    # With x among the numbers, a row without updates is not the reduction of nothing.
-    numbers = f.Concat(f.Unsqueeze(x, [1]), parts, axis=1)
-    return f.emit(_SCATTERED[reduction], [numbers, [1]], {"keepdims": 0})[0]
+    return _combined_rows(f, x, places, updates, reduction)
 
 
-def _is_place(f: NodeBuilder, x: Value, places: Value) -> Value:
-    """Returns whether an update, a column, belongs to a row of x. A negative index counts from the end."""
-    rows = f.Shape(x, start=0, end=1)
-    places = f.Where(f.Greater([0], places), f.Add(places, rows), places)
-    every = f.Range(0, f.Squeeze(rows, [0]), 1)
-    return f.Equal(f.Unsqueeze(every, [1]), places)
+@legalizes(
+    "ScatterND(x, indices, updates, reduction=reduction)",
+    "ScatterElements(x, indices, updates, reduction=reduction)",
+    targets=("tensorrt",),
+)
+def legalize_scatters(
+    f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updates: Value, reduction: str
+) -> Result:
+    """ScatterElements(x, i, u, add) → ReduceSum(Concat(x, Where(i = position, u, 0))); also mul, max, min, ScatterND.
+
+    Legal because it combines the same numbers, in another order. A ScatterND combines whole rows. TensorRT for RTX
+    (1.7.1) has no scatter with a reduction. A product with a one-hot matrix needs less memory, but makes NaN of
+    infinite updates.
+    """
+    if reduction == "none" or x.dtype is None:
+        return None
+    x, indices, updates = (with_shape(f, value) for value in (x, indices, updates))
+    if node.op_type == "ScatterND":
+        rows, places, updates, _ = as_rows(f, node, x, indices, updates)
+        result = _combined_rows(f, rows, places, updates, reduction)
+        return result if rows is x else f.Reshape(result, f.Shape(x), allowzero=1)
+    axis = f.attribute("axis", 0) % rank_of(x)
+    is_read = _is_read(f, x, indices, axis)
+    return _combined(f, x, is_read, f.Unsqueeze(updates, [axis]), axis, reduction)
+
+
+@legalizes("ScatterElements(x, indices, Expand(filling, _))", targets=("tensorrt",))
+def legalize_marks(f: NodeBuilder, node: ir.Node, x: Value, indices: Value, filling: Value) -> Result:
+    """ScatterElements(x, i, Expand(c)) → Where(any(i = position), c, x), for one number c.
+
+    Legal because the updates are equal. TensorRT for RTX (1.7.1) needs to know that the updates have the sizes of the
+    indices, which it does not for the shape of an Expand; static ones stay.
+    """
+    is_known = dims(node.inputs[2]) is not None and dims(node.inputs[2]) == dims(indices)
+    if f.attribute("reduction", "none") != "none" or dims(filling) != () or is_known:
+        return None
+    x, indices = (with_shape(f, value) for value in (x, indices))
+    axis = f.attribute("axis", 0) % rank_of(x)
+    counts = f.ReduceMax(f.Cast(_is_read(f, x, indices, axis), to=DataType.INT32), [axis + 1], keepdims=0)
+    return f.Where(f.Cast(counts, to=DataType.BOOL), filling, x)
+
+
+def _is_read(f: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:
+    """Returns whether an index, along the axis after ``axis``, is the position along ``axis`` of an element of x.
+
+    Raises:
+        DeclinedError: the indices do not have the sizes of x beside the axis.
+    """
+    rank, beside = rank_of(x), [{*pair} for pair in zip(sizes_of(x), sizes_of(indices), strict=True)]
+    if any(len(sizes) > 1 or None in sizes for sizes in (*beside[:axis], *beside[axis + 1 :])):
+        raise DeclinedError("the indices do not have the sizes of the tensor beside the axis")
+    every = f.Unsqueeze(counted(f, scalar_size(f, x, axis)), list(range(1, rank - axis + 1)))
+    return f.Equal(every, f.Unsqueeze(_from_zero(f, indices, size_of(f, x, axis)), [axis]))
+
+
+def _combined_rows(f: NodeBuilder, x: Value, places: Value, updates: Value, reduction: str) -> Value:
+    """Returns x after the reduction of its rows at places, a vector, with the rows of updates."""
+    size = f.Shape(x, start=0, end=1)
+    places = _from_zero(f, places, size)
+    is_read = f.Equal(f.Unsqueeze(f.Range(0, f.Squeeze(size, [0]), 1), [1]), places)
+    if rank_of(x) > 1:
+        is_read = f.Unsqueeze(is_read, list(range(2, rank_of(x) + 1)))
+    return _combined(f, x, is_read, updates, 0, reduction)
+
+
+def _combined(f: NodeBuilder, x: Value, is_read: Value, updates: Value, axis: int, reduction: str) -> Value:
+    """Returns the reduction of x and of the updates that it reads, whose axis follows that of x."""
+    parts = f.Where(is_read, updates, _neutral(x.dtype or f.dtype, reduction))
+    # With x among the numbers, an element without updates is not the reduction of nothing.
+    numbers = f.Concat(f.Unsqueeze(x, [axis + 1]), parts, axis=axis + 1)
+    return f.emit(_SCATTERED[reduction], [numbers, [axis + 1]], {"keepdims": 0})[0]
+
+
+def _from_zero(f: NodeBuilder, places: Value, size: Value) -> Value:
+    """Returns indices as int64, with the size added to negative ones."""
+    places = places if places.dtype == DataType.INT64 else f.Cast(places, to=DataType.INT64)
+    return f.Where(f.Greater([0], places), f.Add(places, size), places)
 
 
 def _places(node: ir.Node, indices: Value) -> Value | None:

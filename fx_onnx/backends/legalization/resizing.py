@@ -21,12 +21,13 @@ from fx_onnx.passes.legalization.forms import (
 from fx_onnx.passes.legalization.resizing import (
     PLACES,
     by_matrices,
+    resize_by_matrices,
 )
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import constant_array, dims, initializer_tensor
 from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_computed_resizes", "legalize_cubic_resize"]
+__all__ = ["legalize_antialiasing", "legalize_computed_resizes", "legalize_cubic_resize"]
 _COORDINATES = {
     "nearest": ("asymmetric",),
     "linear": ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
@@ -170,6 +171,15 @@ def resize_by_upsample(f: NodeBuilder, node: ir.Node, x: Value, scales: Value) -
 
 
 # ---------------------------------------------------------------- runtimes
+
+
+@legalizes("Resize(x, ..., antialias=1)", targets=("tensorrt",))
+def legalize_antialiasing(f: NodeBuilder, x: Value) -> Result:
+    """Resize(x, antialias) → x times a matrix for each axis.
+
+    Legal because the elements of the result are weighted sums of those along each axis. TensorRT has no antialias.
+    """
+    return resize_by_matrices.function(f, x)
 
 
 @legalizes(

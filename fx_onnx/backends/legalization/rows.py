@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fx_onnx.backends.legalization import (
+    attention_products,
     axes_and_shapes,
     convolutions_and_pools,
     integers,
@@ -23,6 +24,7 @@ from fx_onnx.passes.rewriter import Pass
 __all__ = ["ROWS", "SUBJECTS", "legalizations"]
 
 SUBJECTS = (
+    attention_products,
     axes_and_shapes,
     convolutions_and_pools,
     integers,

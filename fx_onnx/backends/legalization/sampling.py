@@ -10,13 +10,13 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of
+from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims
 from fx_onnx.passes.rules import Result
 
-__all__ = ["MAX_MATRIX_LENGTH"]
+__all__ = ["MAX_MATRIX_LENGTH", "legalize_transforms"]
 
 # ---------------------------------------------------------------- GridSample
 
@@ -177,12 +177,29 @@ def multiply_by_roots_of_unity(f: NodeBuilder, x: Value, length: Value | None) -
 
     Legal because a discrete Fourier transform is a product with the matrix of the roots of unity.
     """
+    return "its length is an input" if length is not None else _transformed(f, x, f.attribute("axis", 1))
+
+
+@legalizes("DFT(x, length | None, axis | None)", targets=("tensorrt",))
+def legalize_transforms(f: NodeBuilder, x: Value, length: Value | None, axis: Value | None) -> Result:
+    """DFT(x) → MatMul(x, matrix of the transform), for a static length.
+
+    Legal because a discrete Fourier transform is a product with the matrix of the roots of unity. TensorRT has no DFT.
+    It computes float64 in float32, so that the matrix of a dynamic length would be less exact.
+    """
+    (number,) = static_integers(axis, "axis is") or [f.attribute("axis", 1 if f.editor.opset < 20 else -2)]
+    sizes = dims(x)
+    if length is not None or sizes is None or not isinstance(sizes[number], int):
+        return "its length is an input or dynamic"
+    return _transformed(f, x, number)
+
+
+def _transformed(f: NodeBuilder, x: Value, axis: int) -> Result:
+    """Returns the transform along an axis of x, whose last axis has the real and the imaginary part."""
     if (sizes := dims(x)) is None or not sizes:
         return "the rank of its input is not known"
-    if length is not None:
-        return "its length is an input"
     rank, parts = len(sizes), sizes[-1]
-    axis = f.attribute("axis", 1) % rank
+    axis %= rank
     size = sizes[axis]
     if not isinstance(parts, int) or (isinstance(size, int) and not 0 < size <= MAX_MATRIX_LENGTH):
         return f"the length of the transform is not at most {MAX_MATRIX_LENGTH}"

@@ -30,7 +30,7 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["indexed_axes", "legalize_gather_elements", "legalize_scatter_nd", "wrapped"]
+__all__ = ["as_rows", "indexed_axes", "legalize_gather_elements", "legalize_scatter_nd", "wrapped"]
 
 _NOT_NEGATIVE = ("ArgMax", "ArgMin", "NonZero", "Shape")
 
@@ -248,7 +248,7 @@ def merge_updates(f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updat
         return None
     if (repeated := _index_of_rows(f, x, indices, updates)) is not None:
         return _reduced_rows(f, x, repeated, updates, _OPERATORS[reduction])
-    rows, positions, updates, inner = _as_rows(f, node, x, indices, updates)
+    rows, positions, updates, inner = as_rows(f, node, x, indices, updates)
     result = _reduced(f, rows, positions, updates, _OPERATORS[reduction], inner)
     return result if rows is x else f.Reshape(result, f.Shape(x), allowzero=1)
 
@@ -273,16 +273,14 @@ def legalize_scatter_nd(
     if indexed_axes(indices) == 1 and rank_of(indices) == 2:  # ScatterElements takes negative indices
         rows, positions, inner = x, f.Reshape(indices, [-1]), rank_of(x) - 1
     else:
-        rows, positions, updates, inner = _as_rows(f, node, x, indices, updates)
+        rows, positions, updates, inner = as_rows(f, node, x, indices, updates)
     if inner:
         positions = f.Expand(f.Reshape(positions, [-1] + [1] * inner), f.Shape(updates))
     result = f.ScatterElements(rows, positions, updates, axis=0, reduction=reduction)
     return result if rows is x else f.Reshape(result, f.Shape(x), allowzero=1)
 
 
-def _as_rows(
-    f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updates: Value
-) -> tuple[Value, Value, Value, int]:
+def as_rows(f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updates: Value) -> tuple[Value, Value, Value, int]:
     """Returns x and the updates with one axis of rows, the 1-D positions of the updates, and the axes of a row."""
     rank, tuples = rank_of(x), rank_of(indices)
     if node.op_type == "ScatterND":

@@ -19,7 +19,7 @@ from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.dtypes import is_float
 from fx_onnx.onnx_model.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization.kernel_tables import Kernel, first_kernels, since_version
+from fx_onnx.passes.legalization.kernel_tables import Kernel, first_kernels, kernel_table, since_version
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes
@@ -107,8 +107,8 @@ class InsertCasts(KernelPass):
     operator is rounded to its own dtype, as in torch. So a Cast to bfloat16 and back stays between two calls, except
     after operators that do not round. Between the steps of one call, such as a product and its bias, it is left out:
     torch's kernels keep these in float32. Booleans and small integers are promoted too; 64 bits are never narrowed.
-    ONNX Runtime inserts Casts around float16 itself, so float16 is promoted only where the ONNX operator does not admit
-    it.
+    ONNX Runtime inserts Casts around float16 itself, so there float16 is promoted only where the ONNX operator does not
+    admit it.
 
     A Concat of promoted results and a Split for promoted nodes compute in the wider dtype too. So a mixture of experts
     has one Cast for all experts instead of one for each.
@@ -195,7 +195,10 @@ def _plan(
     bound = None if schema is None else _bound(schema, inputs, outputs)
     if schema is None or not bound:
         return None
-    chosen = _chosen(schema, _admitted(tables, schema, opset), bound, _NOT_REDUCED if reduces else frozenset())
+    # A runtime that casts float16 itself does this after its fusions.
+    kept = frozenset([DataType.FLOAT16]) if kernel_table(tables[0]).casts_float16 else frozenset()
+    refused = _NOT_REDUCED if reduces else frozenset()
+    chosen = _chosen(schema, _admitted(tables, schema, opset), bound, refused, kept)
     if not chosen:
         return _NO_KERNEL if chosen is None else None
     return (
@@ -231,10 +234,11 @@ def _chosen(
     kernels: Iterable[dict[str, frozenset[DataType]]],
     bound: dict[str, DataType],
     refused: frozenset[DataType],
+    kept: frozenset[DataType],
 ) -> dict[str, DataType] | None:
     """Returns type variable → the dtype to promote it to; empty if none needs it, None if no kernel admits any."""
     legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
-    if legal and not refused and all(x not in _WIDER or x is DataType.FLOAT16 for x in bound.values()):
+    if legal and not refused and all(x not in _WIDER or x in kept for x in bound.values()):
         return {}
     best: tuple[list[int], dict[str, DataType]] | None = None
     for admitted in kernels:

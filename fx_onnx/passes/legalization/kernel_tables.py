@@ -64,6 +64,8 @@ class KernelTable:
         source: where the table is from.
         has_dtypes: whether the table contains the dtypes of the kernels.
         rows: operator → its kernels.
+        casts_float16: whether the runtime computes in float32, between Casts of its own, where it has no kernel of
+            float16.
     """
 
     runtime: str
@@ -72,6 +74,7 @@ class KernelTable:
     source: str
     has_dtypes: bool
     rows: Mapping[str, tuple[Kernel, ...]]
+    casts_float16: bool = True
 
     def kernels(self, op_type: str, version: int) -> tuple[Kernel, ...]:
         """Returns the kernels for an operator; ``version`` is its ``since_version``."""

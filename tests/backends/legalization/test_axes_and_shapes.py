@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.backends.legalization.axes_and_shapes import legalize_identity_matrices
 from tests.passes.checking import check, check_equal, model, run
 
 
@@ -41,3 +42,11 @@ def test_the_one_operand_of_unknown_size_has_the_size_of_the_result() -> None:
     program = model("g (float[A] x) => (float[A] y) <float z = {0.5}> { y = Max(x, z) }", opset=8)
     program.graph.inputs[0].shape = program.graph.outputs[0].shape = ir.Shape([None])
     check_equal(program, OpsetStep(7), [X[1]])
+
+
+@pytest.mark.parametrize("k", [0, 1, -2])
+def test_a_dynamic_identity_matrix_for_tensorrt(k: int) -> None:
+    text = f"g (int64[M,N] x) => (float[M,N] y) {{ y = EyeLike<dtype=1, k={k}>(x) }}"
+    program = model(text)
+    check_equal(program, legalize_identity_matrices, [torch.zeros(3, 4, dtype=torch.int64)])
+    assert "EyeLike" not in [node.op_type for node in program.graph]

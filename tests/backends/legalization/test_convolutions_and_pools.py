@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.backends.legalization.convolutions_and_pools import legalize_one_spatial_axis
+from fx_onnx.backends.legalization.convolutions_and_pools import legalize_columns, legalize_one_spatial_axis
 from tests.passes.checking import check, model
 
 X = torch.randn(2, 4, 9)
@@ -27,3 +27,9 @@ def test_convolution(call: str, weight: tuple[int, ...]) -> None:
 def test_two_spatial_axes_stay() -> None:
     text = "g (float[N,4,L,2] x) => (float[N,6,M,2] y) { y = Conv(x, w) }"
     assert not legalize_one_spatial_axis(model(text, {"w": torch.randn(6, 4, 3, 1)})).modified
+
+
+def test_columns_become_a_transposed_convolution_for_tensorrt() -> None:
+    text = """g (float[2,12,9] x) => (float[2,3,4,4] y) <int64[2] s = {4, 4}, int64[2] b = {2, 2}> {
+      y = Col2Im(x, s, b) }"""
+    check(model(text), legalize_columns, [torch.randn(2, 12, 9)], ["Reshape", "ConvTranspose", "Pad"])

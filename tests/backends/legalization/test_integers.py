@@ -7,11 +7,14 @@ import torch
 
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.integers import (
+    legalize_bits,
     legalize_boolean_counts,
+    legalize_complements,
     legalize_integer_argmax,
     legalize_integer_powers,
     legalize_narrow_fills,
     legalize_round,
+    legalize_unsigned_steps,
 )
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, check_equal, model, run
@@ -161,3 +164,35 @@ def test_models() -> None:
     for opset in (9, 11, 17):
         for got, wanted in zip(captured.export(opset_version=opset)(x), Extrema()(x), strict=True):
             assert got.equal(wanted)
+
+
+# ---------------------------------------------------------------- TensorRT
+
+
+@pytest.mark.parametrize(
+    ("dtype", "x", "expected"),
+    [
+        ("int32", torch.tensor([-1, 255, 256, 1000], dtype=torch.int32), ["Mod", "Cast"]),
+        ("int8", torch.tensor([-1, 5, -128], dtype=torch.int8), ["Cast", "Mod", "Cast"]),
+        ("float", torch.tensor([0.0, 2.5, 255.0]), ["Cast", "Cast"]),
+    ],
+)
+def test_uint8_between_two_casts(dtype: str, x: torch.Tensor, expected: list[str]) -> None:
+    text = f"g ({dtype}[N] x) => (float[N] y) {{ z = Cast<to=2>(x)\n y = Cast<to=1>(z) }}"
+    check(model(text), legalize_unsigned_steps, [x], expected)
+
+
+@pytest.mark.parametrize("operator", ["BitwiseAnd", "BitwiseOr", "BitwiseXor"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_bits_as_arithmetic(operator: str, dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    program = model(f"g ({name}[N] x, {name}[N] z) => ({name}[N] y) {{ y = {operator}(x, z) }}")
+    lowest, highest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    numbers = torch.tensor([0, -1, 5, lowest, highest, -123456], dtype=dtype)
+    check_equal(program, legalize_bits, [numbers, numbers.flip(0)])
+    assert operator not in [node.op_type for node in program.graph]
+
+
+def test_the_complement_as_a_difference() -> None:
+    program = model("g (int32[N] x) => (int32[N] y) { y = BitwiseNot(x) }")
+    check(program, legalize_complements, [torch.tensor([0, -1, 7], dtype=torch.int32)], ["Sub"])

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.backends.legalization.normalizations import legalize_batch_statistics, legalize_vectors
 from tests.compare import assert_close
 from tests.passes.checking import check, check_equal, model, run
 
@@ -83,3 +84,19 @@ def test_layer_normalization_of_float16_is_computed_in_float32() -> None:
     (got,) = run(program, [x, w, b])
     assert got.dtype == torch.float16
     torch.testing.assert_close(got.float(), want, atol=4e-3, rtol=0)
+
+
+@pytest.mark.parametrize("node", ["Softmax", "LogSoftmax<axis=0>", "Hardmax", "ArgMax", "ArgMin<keepdims=0>"])
+def test_a_vector_is_one_row_for_tensorrt(node: str) -> None:
+    kind = "int64" if node.startswith("Arg") else "float"
+    text = f"g (float[N] x) => ({kind}[] y) {{ y = {node}(x) }}"
+    x = torch.tensor([0.5, 3.0, -1.0])
+    check(model(text), legalize_vectors, [x], ["Unsqueeze", node.partition("<")[0], "Squeeze"])
+
+
+def test_statistics_of_a_batch_for_tensorrt() -> None:
+    text = """(float[4,3] x, float[3] s, float[3] b, float[3] m0, float[3] v0) => (float[4,3] y, float[3] m, float[3] v)
+    { y, m, v = BatchNormalization<training_mode=1>(x, s, b, m0, v0) }"""
+    program = model(f"g {text}", opset=18)
+    check_equal(program, legalize_batch_statistics, [torch.randn(4, 3), *torch.rand(4, 3)])
+    assert "BatchNormalization" not in [node.op_type for node in program.graph]

@@ -8,6 +8,8 @@ from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.products import (
     legalize_gemm_bias,
     legalize_integer_products,
+    legalize_labels,
+    legalize_products_of_integers,
     legalize_repeated_constants,
     legalize_unsigned_products,
 )
@@ -148,3 +150,30 @@ def test_einsum_with_ellipses_and_diagonals(equation: str, shapes: list[tuple[in
     result = f"float[{','.join('ABCD'[:rank])}]" if rank else "float"
     text = f'g ({inputs}) => ({result} y) {{ y = Einsum<equation="{equation}">({", ".join(names)}) }}'
     check_equal(model(text, opset=12), OpsetStep(11), given)
+
+
+# ---------------------------------------------------------------- TensorRT
+
+
+@pytest.mark.parametrize("equation", ["abC,Cd->abd", "AbB,Bd->bAd"])
+def test_labels_become_small(equation: str) -> None:
+    text = f'g (float[2,3,4] x, float[4,2] z) => (float[] y) {{ y = Einsum<equation="{equation}">(x, z) }}'
+    program = model(text)
+    check(program, legalize_labels, [torch.randn(2, 3, 4), torch.randn(4, 2)], ["Einsum"])
+    assert program.graph[0].attributes["equation"].as_string().islower()
+
+
+def test_labels_that_order_the_result_stay() -> None:
+    text = 'g (float[2,3] x, float[3,2] z) => (float[] y) { y = Einsum<equation="aB,Bc">(x, z) }'
+    assert not legalize_labels(model(text)).modified
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((4,), (4, 5)), ((2, 3, 4), (4,)), ((4,), (4,))]
+)
+def test_a_product_of_integers_is_a_sum(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    sizes = [",".join(map(str, shape)) for shape in (left, right)]
+    text = f"g (int64[{sizes[0]}] x, int64[{sizes[1]}] z) => (int64[] y) {{ y = MatMul(x, z) }}"
+    inputs = [torch.randint(-(2**40), 2**40, left), torch.randint(-9, 9, right)]
+    expected = ["Unsqueeze", "Unsqueeze", "Mul", "ReduceSum"] + ["Squeeze"] * (1 in (len(left), len(right)))
+    check(model(text), legalize_products_of_integers, inputs, expected)

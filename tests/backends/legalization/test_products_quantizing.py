@@ -1,16 +1,21 @@
 """QuantizeLinear with a computed scale as arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor
 
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.products import (
+    legalize_asymmetric_dequantization,
+    legalize_asymmetric_quantization,
     legalize_dequantization,
     legalize_dynamic_quantization,
     legalize_quantization,
+    legalize_weight_casts,
 )
 from tests.passes.checking import check, check_equal, model
 
@@ -78,3 +83,49 @@ def test_a_pair_stays_in_floats(dtype: str) -> None:
 )  # fmt: skip
 def test_quantized(text: str, inputs: Sequence[Tensor]) -> None:
     check_equal(model(f"g {text}", opset=10), OpsetStep(9), inputs)
+
+
+# ---------------------------------------------------------------- TensorRT
+
+QUANTIZED = """g (float[2,3] x) => ({dtype}[2,3] y) <float s = {{0.5}}, {kind} z = {{{zero}}}> {{
+  q = QuantizeLinear(x, s, z)\n y = {result}
+}}"""
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint8", 128), ("int8", -3)])
+def test_a_pair_that_is_not_symmetric_is_arithmetic_of_floats(kind: str, zero: int) -> None:
+    text = QUANTIZED.format(dtype="float", kind=kind, zero=zero, result="DequantizeLinear(q, s, z)")
+    program = model(text)
+    x = torch.tensor([[0.3, -100.0, 7.25], [0.25, 300.0, -0.75]])
+    expected = ["Div", "Round", "Add", "Clip", "Sub", "Mul"]
+    check(program, legalize_asymmetric_dequantization, [x], expected)
+
+
+def test_a_result_in_8_bits() -> None:
+    text = QUANTIZED.format(dtype="uint8", kind="uint8", zero=128, result="Identity(q)")
+    expected = ["Div", "Round", "Add", "Clip", "Cast", "Identity"]
+    check(model(text), legalize_asymmetric_quantization, [torch.tensor([[0.3, -100.0, 7.25]] * 2)], expected)
+
+
+@pytest.mark.parametrize("rule", [legalize_asymmetric_quantization, legalize_asymmetric_dequantization])
+def test_symmetric_quantization_stays(rule: Callable[[ir.Model], Any]) -> None:
+    text = QUANTIZED.format(dtype="float", kind="int8", zero=0, result="DequantizeLinear(q, s, z)")
+    assert not rule(model(text)).modified
+
+
+def test_a_weight_with_zero_points() -> None:
+    text = """g (float[3,2] x) => (float[3,2] y) <int8[2] w = {1, -2}, float s = {0.5}, int8 z = {3}> {
+      d = DequantizeLinear(w, s, z)\n y = Mul(x, d) }"""
+    expected = ["Cast", "Sub", "Mul", "Mul"]
+    check(model(text), legalize_asymmetric_dequantization, [torch.randn(3, 2)], expected)
+
+
+@pytest.mark.parametrize(("to", "expected"), [(1, []), (6, ["Cast"])])
+def test_the_cast_of_a_weight_dequantizes(to: int, expected: list[str]) -> None:
+    """TensorRT takes weights of 8 bits before a DequantizeLinear only."""
+    name = {1: "float", 6: "int32"}[to]
+    text = (
+        f"""g ({name}[3,2] x) => ({name}[3,2] y) <int8[2] w = {{1, -2}}> {{ d = Cast<to={to}>(w)\n y = Mul(x, d) }}"""
+    )
+    x = torch.ones(3, 2, dtype=torch.float if to == 1 else torch.int32)
+    check(model(text), legalize_weight_casts, [x], ["DequantizeLinear", *expected, "Mul"])

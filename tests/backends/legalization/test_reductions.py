@@ -3,9 +3,15 @@
 import pytest
 import torch
 
-from fx_onnx.backends.legalization.reductions import legalize_reductions, legalize_scatter_reductions
+from fx_onnx.backends.legalization.reductions import (
+    legalize_marks,
+    legalize_reductions,
+    legalize_scalar_reductions,
+    legalize_scatter_reductions,
+    legalize_scatters,
+)
 from tests.exporting import exported, operators
-from tests.passes.checking import check, model
+from tests.passes.checking import check, check_equal, model
 
 # ---------------------------------------------------------------- norms and logarithms of sums as ReduceSum
 
@@ -104,3 +110,66 @@ def test_a_place_of_several_axes_stays() -> None:
 def test_overwriting_stays() -> None:
     text = "g (float[M,2] x, int64[E,1] i, float[E,2] u) => (float[M,2] y) { y = ScatterND(x, i, u) }"
     check(model(text, opset=18), legalize_scatter_reductions, [TABLE, PLACES[:2], UPDATES[:2]], ["ScatterND"])
+
+
+# ---------------------------------------------------------------- TensorRT
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMax", "ReduceL2", "ReduceLogSumExp"])
+def test_a_reduction_of_one_number(operator: str) -> None:
+    text = f"g (float x) => (float y) {{ y = {operator}<keepdims=0>(x) }}"
+    check(model(text, opset=18), legalize_scalar_reductions, [torch.tensor(-2.0)], ["Unsqueeze", operator])
+
+
+def test_a_reduction_of_axes_stays() -> None:
+    check(model("g (float[M,N] x) => (float[] y) { y = ReduceSum(x) }"), legalize_scalar_reductions, [X], ["ReduceSum"])
+
+
+@pytest.mark.parametrize(("reduction", "reduced"), [("add", "Sum"), ("mul", "Prod"), ("max", "Max"), ("min", "Min")])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_along_an_axis(reduction: str, reduced: str, axis: int) -> None:
+    shape = "4,3" if axis == 0 else "2,5"
+    text = f"""g (float[2,3] x, int64[{shape}] i, float[{shape}] u) => (float[2,3] y) {{
+      y = ScatterElements<axis={axis}, reduction="{reduction}">(x, i, u) }}"""
+    torch.manual_seed(0)
+    sizes = tuple(map(int, shape.split(",")))
+    inputs = [X, torch.randint(-2, 2, sizes), torch.randn(sizes)]
+    changed = model(text, opset=18)
+    check_equal(changed, legalize_scatters, inputs)
+    assert {"ScatterElements"}.isdisjoint(node.op_type for node in changed.graph)
+    assert changed.graph[-1].op_type == f"Reduce{reduced}"
+
+
+def test_rows_of_several_axes() -> None:
+    text = """g (float[2,3,2] x, int64[4,2] i, float[4,2] u) => (float[2,3,2] y) {
+      y = ScatterND<reduction="add">(x, i, u) }"""
+    inputs = [torch.zeros(2, 3, 2), torch.tensor([[0, 1], [0, 1], [1, 2], [-1, -1]]), torch.randn(4, 2)]
+    changed = model(text, opset=18)
+    check_equal(changed, legalize_scatters, inputs)
+    assert "ScatterND" not in [node.op_type for node in changed.graph]
+
+
+def test_infinite_updates_reach_their_element_only() -> None:
+    text = """g (float[3] x, int64[2] i, float[2] u) => (float[3] y) {
+      y = ScatterElements<reduction="add">(x, i, u) }"""
+    inputs = [torch.zeros(3), torch.tensor([1, 1]), torch.tensor([float("inf"), 1.0])]
+    check_equal(model(text, opset=18), legalize_scatters, inputs)
+
+
+@pytest.mark.parametrize(
+    "node", ['ScatterElements<axis=0>(x, i, u)', 'ScatterElements<axis=0, reduction="add">(x, j, v)']
+)  # fmt: skip
+def test_scatters_that_stay(node: str) -> None:
+    """One has no reduction, and the updates of the other one are narrower than the tensor."""
+    text = (
+        f"g (float[2,3] x, int64[2,3] i, float[2,3] u, int64[2,1] j, float[2,1] v) => (float[2,3] y) {{ y = {node} }}"
+    )
+    assert not legalize_scatters(model(text, opset=18)).modified
+
+
+def test_one_number_at_many_places() -> None:
+    text = """g (float[N] x, int64[M] i, int64[1] s) => (float[N] y) <float c = {-7.0}> {
+      u = Expand(c, s)\n y = ScatterElements<axis=0>(x, i, u) }"""
+    program = model(text)
+    check_equal(program, legalize_marks, [torch.randn(4), torch.tensor([1, -1, 1]), torch.tensor([3])])
+    assert "ScatterElements" not in [node.op_type for node in program.graph]

@@ -3,7 +3,11 @@
 import pytest
 import torch
 
-from fx_onnx.backends.legalization.resizing import legalize_computed_resizes, legalize_cubic_resize
+from fx_onnx.backends.legalization.resizing import (
+    legalize_antialiasing,
+    legalize_computed_resizes,
+    legalize_cubic_resize,
+)
 from tests.passes.checking import check, check_equal, model
 
 # ---------------------------------------------------------------- bicubic upsampling
@@ -59,3 +63,20 @@ def test_constant_sizes_stay() -> None:
       y = Resize<{NEAREST}>(x, , , s)
     }}"""
     assert not legalize_computed_resizes(model(text)).modified
+
+
+# ---------------------------------------------------------------- antialias, for TensorRT
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_antialias_is_a_product_for_each_axis(mode: str) -> None:
+    text = f"""g (float[1,2,8,6] x) => (float[1,2,4,3] y) <float[4] s = {{1.0, 1.0, 0.5, 0.5}}> {{
+      y = Resize<mode="{mode}", antialias=1>(x, , s) }}"""
+    x = torch.linspace(-2, 3, 96).reshape(1, 2, 8, 6).sin()
+    check(model(text), legalize_antialiasing, [x], ["Transpose", "MatMul", "Transpose", "MatMul"])
+
+
+def test_a_resize_without_antialias_stays() -> None:
+    text = """g (float[1,2,8,6] x) => (float[1,2,4,3] y) <float[4] s = {1.0, 1.0, 0.5, 0.5}> {
+      y = Resize<mode="linear">(x, , s) }"""
+    assert not legalize_antialiasing(model(text)).modified

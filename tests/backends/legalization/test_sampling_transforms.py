@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.backends.ladder import OpsetStep
+from fx_onnx.backends.legalization.sampling import legalize_transforms
 from tests.passes.checking import check, check_equal, model, run
 
 
@@ -39,3 +40,18 @@ def test_windows(op_type: str, periodic: int) -> None:
     else:
         want = torch.hamming_window(9, periodic=bool(periodic), alpha=25 / 46, beta=21 / 46)
         torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("opset", "call"),
+    [(18, "DFT<axis=1>(x)"), (18, "DFT<axis=2, inverse=1>(x)"), (20, "DFT(x)"), (20, "DFT<onesided=1>(x, , a)")],
+)
+def test_a_static_length_for_tensorrt(opset: int, call: str) -> None:
+    text = f"g (float[N,8,4,1] x) => (float[A,B,C,D] y) <int64 a = {{1}}> {{ y = {call} }}"
+    operators = ["Transpose", "Reshape", "MatMul", "Reshape", "Transpose"]
+    check(model(text, opset=opset), legalize_transforms, [torch.randn(3, 8, 4, 1)], operators)
+
+
+def test_a_dynamic_length_stays_for_tensorrt() -> None:
+    text = "g (float[N,M,4,1] x) => (float[A,B,C,D] y) { y = DFT<axis=1>(x) }"
+    assert not legalize_transforms(model(text, opset=18)).modified
