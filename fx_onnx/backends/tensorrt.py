@@ -62,11 +62,14 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
 
 def _refusal(node: ir.Node) -> str:
     """Returns why TensorRT refuses a node although it has a kernel for the operator and the dtypes; empty if not."""
-    if any(value is not None and value.dtype == DataType.DOUBLE for value in (*node.inputs, *node.outputs)):
-        return "TensorRT computes float64 in float32"
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         return asymmetry(node)
     return next((reason for names, is_refused, reason in _REFUSED if node.op_type in names and is_refused(node)), "")
+
+
+def _inexact(node: ir.Node) -> str:
+    is_wide = any(value is not None and value.dtype == DataType.DOUBLE for value in (*node.inputs, *node.outputs))
+    return "TensorRT computes float64 in float32" if is_wide else ""
 
 
 TARGET = Target(
@@ -75,6 +78,7 @@ TARGET = Target(
     opset=18,
     table="tensorrt",
     constraint=_refusal,
+    inexact=_inexact,
     # TensorRT draws random numbers itself, and reads float64 as float32.
     legalizations=legalizations("tensorrt", "tensorrt", without=("legalize_random_draws", "legalize_64_bit")),
     compiler=compile_model,
