@@ -54,7 +54,11 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
     (("MaxPool",), _has_more_than_maxima, "TensorRT has no indices and dilations of a pooling"),
     (("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin"), lambda node: _rank(node) == 1, "the input is a vector"),
     (_REDUCTIONS, lambda node: _rank(node) == 0, "the input has no axes"),
-    (_DRAWS, lambda node: dims(node.outputs[0]) == (), "TensorRT draws no tensor without axes"),
+    (
+        _DRAWS,
+        lambda node: dims(node.outputs[0]) == () or attribute(node, "shape", None) == (),
+        "TensorRT draws no tensor without axes",
+    ),
     (("BatchNormalization",), lambda node: bool(attribute(node, "training_mode", 0)), "TensorRT has no training mode"),
 )
 """What TensorRT for RTX 1.7.1 does not build: the operators, the nodes of them, and the reason."""

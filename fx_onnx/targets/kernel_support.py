@@ -153,7 +153,7 @@ def support(model: ir.Model, target: Target, compilation: Compilation | None = N
         tuple(_advice(nodes, missing, opset, target)),
         source,
         _limits(target, compilation),
-        _replaceable(missing, target),
+        () if is_taken else _replaceable(missing, target),
         compilation,
     )
 
@@ -291,6 +291,6 @@ def _limits(target: Target, compilation: Compilation | None) -> str:
     parts += ["ranks", "attributes", "inputs that must be constants"]
     state = "" if target.executed else " No model was run in this runtime."
     if target.compiler is not None:
-        why = "the compiler is not installed" if compilation is None else compilation.unjudged
+        why = "its compiler was not called, or is not installed" if compilation is None else compilation.unjudged
         state += f" The model was not compiled: {why}."
     return f"The table does not contain {', '.join(parts[:-1])} and {parts[-1]}.{state}"

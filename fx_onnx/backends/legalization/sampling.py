@@ -10,7 +10,14 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
+from fx_onnx.passes.legalization.forms import (
+    counted,
+    known_rank,
+    scalar_size,
+    size_of,
+    static_integers,
+    with_shape,
+)
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims
@@ -188,7 +195,7 @@ def legalize_transforms(f: NodeBuilder, x: Value, length: Value | None, axis: Va
     and no float64, so the angles of a dynamic length are computed in float32.
     """
     (number,) = static_integers(axis, "axis is") or [f.attribute("axis", 1 if f.editor.opset < 20 else -2)]
-    return "its length is an input" if length is not None else _transformed(f, x, number, DataType.FLOAT)
+    return "its length is an input" if length is not None else _transformed(f, with_shape(f, x), number, DataType.FLOAT)
 
 
 def _transformed(f: NodeBuilder, x: Value, axis: int, wide: DataType = DataType.DOUBLE) -> Result:
