@@ -54,7 +54,11 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
     (("MaxPool",), _has_more_than_maxima, "TensorRT has no indices and dilations of a pooling"),
     (("Softmax", "LogSoftmax", "Hardmax", "ArgMax", "ArgMin"), lambda node: _rank(node) == 1, "the input is a vector"),
     (_REDUCTIONS, lambda node: _rank(node) == 0, "the input has no axes"),
-    (_DRAWS, lambda node: dims(node.outputs[0]) == (), "TensorRT draws no tensor without axes"),
+    (
+        _DRAWS,
+        lambda node: dims(node.outputs[0]) == () or attribute(node, "shape", None) == (),
+        "TensorRT draws no tensor without axes",
+    ),
     (("BatchNormalization",), lambda node: bool(attribute(node, "training_mode", 0)), "TensorRT has no training mode"),
 )
 """What TensorRT for RTX 1.7.1 does not build: the operators, the nodes of them, and the reason."""
@@ -62,11 +66,14 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
 
 def _refusal(node: ir.Node) -> str:
     """Returns why TensorRT refuses a node although it has a kernel for the operator and the dtypes; empty if not."""
-    if any(value is not None and value.dtype == DataType.DOUBLE for value in (*node.inputs, *node.outputs)):
-        return "TensorRT computes float64 in float32"
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         return asymmetry(node)
     return next((reason for names, is_refused, reason in _REFUSED if node.op_type in names and is_refused(node)), "")
+
+
+def _inexact(node: ir.Node) -> str:
+    is_wide = any(value is not None and value.dtype == DataType.DOUBLE for value in (*node.inputs, *node.outputs))
+    return "TensorRT computes float64 in float32" if is_wide else ""
 
 
 TARGET = Target(
@@ -75,6 +82,7 @@ TARGET = Target(
     opset=18,
     table="tensorrt",
     constraint=_refusal,
+    inexact=_inexact,
     # TensorRT draws random numbers itself, and reads float64 as float32.
     legalizations=legalizations("tensorrt", "tensorrt", without=("legalize_random_draws", "legalize_64_bit")),
     compiler=compile_model,

@@ -26,6 +26,7 @@ compiled here."""
 
 _PACKAGE = "onnxruntime_ep_nv_tensorrt_rtx"
 _SECONDS = 600
+_SHAPE_INPUTS = "shape inputs, but no optimization profile"
 _RUNTIME = f"TensorRT for RTX {tensorrt_engine.VERSION}, for compute capability 8.6 and above"
 
 
@@ -80,6 +81,8 @@ def _compiled(arguments: Sequence[str], ranges: Mapping[str, Any]) -> Compilatio
         return Compilation(_RUNTIME, refusals=(Refusal(f"the compiler ended: {run.stderr[-300:].strip()}"),))
     said = json.loads(run.stdout[run.stdout.index('{"parsed"') :])
     refusals = [Refusal(_sentence(row["text"]), row["node"], row["operator"]) for row in said["problems"]]
+    if any(_SHAPE_INPUTS in text for text in said["errors"]):
+        return Compilation(_RUNTIME, unjudged="the values of an input are sizes, which the profile would have to name")
     if not said["bytes"] and not refusals:
         refusals.append(Refusal(_sentence("; ".join(said["errors"][-2:]))))
     return Compilation(_RUNTIME, tuple(refusals), said["bytes"], tuple(said["kernels"]))

@@ -113,6 +113,8 @@ class Support:
         else:
             lines = [f"{self.target}: {self.share:.1%} of {self.nodes} nodes have a kernel ({self.source})"]
         kind = "without a kernel" if self.is_known and not self.is_compiled else "does not run"
+        if self.compilation is not None and self.compilation.size:
+            kind = "computed otherwise"
         lines += [f"  {kind}: {kernel}" for kernel in self.missing]
         advice = [*self.advice]
         if self.replaceable:
@@ -123,7 +125,9 @@ class Support:
 def support(model: ir.Model, target: Target, compilation: Compilation | None = None) -> Support:
     """Compares the nodes of a model with the table of a target's kernels, unless its compiler took the model."""
     table, opset = target.kernels, model.graph.opset_imports.get("", 0)
+    is_taken = compilation is not None and compilation.size > 0
     nodes = list(_nodes(model))
+    inexact = target.inexact or (lambda node: "")
     missing = tuple(
         MissingKernel(
             node.name or "",
@@ -132,10 +136,10 @@ def support(model: ir.Model, target: Target, compilation: Compilation | None = N
             metadata.source_line(node.metadata_props),
         )
         for node in nodes
-        if (reason := _reason(node, opset, target, table, model))
+        if (reason := inexact(node) if is_taken else _reason(node, opset, target, table, model))
     )
-    if compilation is not None and not compilation.unjudged:
-        missing = _refused(compilation, nodes) + (missing if compilation.refusals else ())
+    if compilation is not None:
+        missing = _refused(compilation, nodes) + missing
     source = target.versions if table is None else f"{table.runtime} {table.version}, table of {table.date}"
     if compilation is not None and not compilation.unjudged:
         source = compilation.runtime
@@ -149,7 +153,7 @@ def support(model: ir.Model, target: Target, compilation: Compilation | None = N
         tuple(_advice(nodes, missing, opset, target)),
         source,
         _limits(target, compilation),
-        _replaceable(missing, target),
+        () if is_taken else _replaceable(missing, target),
         compilation,
     )
 
@@ -184,8 +188,9 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     if lack is not None:
         has_other_opsets = lack.first > opsets.OLDEST_OPSET or lack.last is not None
         return lack.reason or "no kernel" + f" at opset {opset}" * has_other_opsets
-    if target.constraint is not None and (reason := target.constraint(node)):
-        return reason
+    for check in (target.inexact, target.constraint):
+        if check is not None and (reason := check(node)):
+            return reason
     version = since_version(node.op_type, opset)
     if table is None or node.op_type == "Constant" or version is None:
         return ""
@@ -286,6 +291,6 @@ def _limits(target: Target, compilation: Compilation | None) -> str:
     parts += ["ranks", "attributes", "inputs that must be constants"]
     state = "" if target.executed else " No model was run in this runtime."
     if target.compiler is not None:
-        why = "the compiler is not installed" if compilation is None else compilation.unjudged
+        why = "its compiler was not called, or is not installed" if compilation is None else compilation.unjudged
         state += f" The model was not compiled: {why}."
     return f"The table does not contain {', '.join(parts[:-1])} and {parts[-1]}.{state}"

@@ -73,6 +73,8 @@ class Target:
         lacks: operators that do not run, in addition to those that the table does not list.
         constraint: returns why the runtime cannot run a node although it has a kernel for the operator and the dtype,
             for example because of an input that must be constant; empty if it can.
+        inexact: returns what the runtime computes otherwise than ONNX although it takes the node, for example float64
+            in float32; empty if nothing.
         expands_functions: whether the runtime replaces an operator without a kernel by the function body that ONNX
             defines for it.
         refuses: whether an operator that the runtime lacks is an error. Otherwise the log and the report list it.
@@ -100,6 +102,7 @@ class Target:
     table: str | None = None
     lacks: tuple[Lack, ...] = ()
     constraint: Callable[[ir.Node], str] | None = None
+    inexact: Callable[[ir.Node], str] | None = None
     expands_functions: bool = False
     refuses: bool = False
     translations: tuple[Translation, ...] = ()

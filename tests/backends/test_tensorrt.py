@@ -42,6 +42,13 @@ def test_bfloat16_stays() -> None:
     assert operators(exported(torch.nn.functional.mish, x, target="tensorrt")) == ["Cast", "Mish", "Cast"]
 
 
+def test_uint8_is_in_inputs_and_outputs_only() -> None:
+    x = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    program = exported(lambda x: x.t().float(), x, target="tensorrt")
+    assert operators(program) == ["Cast", "Transpose", "Mod", "Cast"]
+    assert torch.equal(program(x)[0], x.t().float())
+
+
 @pytest.mark.parametrize(
     ("node", "reason"),
     [

@@ -26,8 +26,15 @@ def test_refusals_come_before_the_table() -> None:
 def test_what_the_compiler_did_not_see() -> None:
     target = replace(TARGET, table="openvino")
     plugin = Compilation("compiler 1", unjudged="a plug-in")
-    for compilation, why in ((None, "the compiler is not installed"), (plugin, "a plug-in")):
+    for compilation, why in ((None, "its compiler was not called, or is not installed"), (plugin, "a plug-in")):
         unjudged = support(model(MODEL), target, compilation)
         assert not unjudged.is_compiled and unjudged.missing
         assert "by its table, not compiled" in unjudged.source
         assert f"The model was not compiled: {why}." in str(unjudged)
+
+
+def test_what_a_compiled_model_computes_otherwise() -> None:
+    target = replace(TARGET, inexact=lambda node: "rounds" if node.op_type == "Relu" else "")
+    compiled = support(model(MODEL), target, Compilation("compiler 1", size=8))
+    assert [kernel.reason for kernel in compiled.missing] == ["rounds"] and not compiled
+    assert "computed otherwise: Relu" in str(compiled)

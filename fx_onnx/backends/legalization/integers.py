@@ -199,7 +199,7 @@ _NO_FRACTION = 2.0**23
 # ---------------------------------------------------------------- casts and bits
 
 
-@legalizes("Cast(~Cast(x, to=UINT8), to=to)", targets=("tensorrt",))
+@legalizes("Cast(~Cast(x, to=UINT8), to=to)", targets=("tensorrt",), after_casts=True)
 def legalize_unsigned_steps(f: NodeBuilder, x: Value, to: int) -> Result:
     """Cast(Cast(x) to uint8) → Cast(Mod(x, 256)) for integers, and Cast(Cast(x) to int32) for floats.
 

@@ -76,7 +76,7 @@ def legalize_labels(f: NodeBuilder, operands: Sequence[Value], equation: str) ->
         return None
     if not all(names.values()) or "->" not in equation:
         return "it has more than 26 labels, or their order is that of the result"
-    return f.Einsum(*operands, equation=equation.translate(str.maketrans(names)))
+    return f.Einsum(*operands, equation=equation.translate(str.maketrans("".join(names), "".join(names.values()))))
 
 
 @legalizes(

@@ -10,7 +10,14 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import counted, known_rank, scalar_size, size_of, static_integers
+from fx_onnx.passes.legalization.forms import (
+    counted,
+    known_rank,
+    scalar_size,
+    size_of,
+    static_integers,
+    with_shape,
+)
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims
@@ -182,20 +189,24 @@ def multiply_by_roots_of_unity(f: NodeBuilder, x: Value, length: Value | None) -
 
 @legalizes("DFT(x, length | None, axis | None)", targets=("tensorrt",))
 def legalize_transforms(f: NodeBuilder, x: Value, length: Value | None, axis: Value | None) -> Result:
-    """DFT(x) → MatMul(x, matrix of the transform), for a static length.
+    """DFT(x) → MatMul(x, matrix of the transform), a constant for a static length.
 
-    Legal because a discrete Fourier transform is a product with the matrix of the roots of unity. TensorRT has no DFT.
-    It computes float64 in float32, so that the matrix of a dynamic length would be less exact.
+    Legal because a discrete Fourier transform is a product with the matrix of the roots of unity. TensorRT has no DFT
+    and no float64, so the angles of a dynamic length are computed in float32.
     """
     (number,) = static_integers(axis, "axis is") or [f.attribute("axis", 1 if f.editor.opset < 20 else -2)]
-    sizes = dims(x)
-    if length is not None or sizes is None or not isinstance(sizes[number], int):
-        return "its length is an input or dynamic"
-    return _transformed(f, x, number)
+    return "its length is an input" if length is not None else _transformed(f, with_shape(f, x), number, DataType.FLOAT)
 
 
-def _transformed(f: NodeBuilder, x: Value, axis: int) -> Result:
-    """Returns the transform along an axis of x, whose last axis has the real and the imaginary part."""
+def _transformed(f: NodeBuilder, x: Value, axis: int, wide: DataType = DataType.DOUBLE) -> Result:
+    """Returns the transform along an axis of x, whose last axis has the real and the imaginary part.
+
+    Args:
+        f: the builder.
+        x: the signals.
+        axis: the axis of the time.
+        wide: the dtype of the angles of a dynamic length.
+    """
     if (sizes := dims(x)) is None or not sizes:
         return "the rank of its input is not known"
     rank, parts = len(sizes), sizes[-1]
@@ -210,7 +221,7 @@ def _transformed(f: NodeBuilder, x: Value, axis: int) -> Result:
         matrix = f.constant(_matrix(f, size, count, parts).astype(f.dtype.numpy()))
         columns, results = f.constant([*kept, size * parts]), f.constant([*kept, count, 2])
     else:
-        matrix, bins = _matrix_of_run(f, size_of(f, x, axis), parts)
+        matrix, bins = _matrix_of_run(f, size_of(f, x, axis), parts, wide)
         columns = f.Concat(kept, f.Mul(size_of(f, x, axis), [parts]), axis=0)
         results = f.Concat(kept, bins, [2], axis=0)
     rows = f.Reshape(f.Transpose(x, perm=[*others, axis, rank - 1]), columns)
@@ -229,13 +240,13 @@ def _matrix(f: NodeBuilder, length: int, count: int, parts: int) -> npt.NDArray[
     return table.reshape(length * parts, count * 2) / (length if is_inverse else 1)
 
 
-def _matrix_of_run(f: NodeBuilder, length: Value, parts: int) -> tuple[Value, Value]:
-    """Returns the matrix for a dynamic length, computed in float64, and the number of results."""
+def _matrix_of_run(f: NodeBuilder, length: Value, parts: int, dtype: DataType) -> tuple[Value, Value]:
+    """Returns the matrix for a dynamic length, computed in a wide dtype, and the number of results."""
     count = f.Add(f.Div(length, [2]), [1]) if f.attribute("onesided", 0) else length
     row, column = (f.Range(0, f.Squeeze(size, [0]), 1) for size in (length, count))
     steps = f.Mod(f.Mul(f.Unsqueeze(row, [1]), column), length)
-    wide = f.Cast(length, to=DataType.DOUBLE)
-    angle = f.Mul(f.Div(f.Cast(steps, to=DataType.DOUBLE), wide), 2 * np.pi)
+    wide = f.Cast(length, to=dtype)
+    angle = f.Mul(f.Div(f.Cast(steps, to=dtype), wide), 2 * np.pi)
     sine, cosine = f.Sin(angle), f.Cos(angle)
     if f.attribute("inverse", 0):
         sine, cosine = f.Div(sine, wide), f.Div(cosine, wide)

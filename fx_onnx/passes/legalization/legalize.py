@@ -141,8 +141,6 @@ def _rows() -> Mapping[str, Sequence[Legalization]]:
 
 _OF_CPU = (DEFAULT, "onnxruntime")
 """The targets whose runtime computes quantized products with the kernels of ONNX Runtime's CPU provider."""
-_OF_CASTS = ("legalize_log_sum_exp", "legalize_squares")
-"""The rows that need the dtypes with the casts."""
 
 
 def legalizations(
@@ -161,14 +159,14 @@ def legalizations(
     own = [row for row in rows if target in row.targets and target != DEFAULT]
     default = [row for row in ROWS if DEFAULT in row.targets]
     passes = (
-        *own,
+        *(row for row in own if not row.after_casts),
         *([QuantizedWeightPass("legalize_signed_quantization")] if target in _OF_CPU else []),
         Legalize64Bit(*tables),
         LegalizeRandomDraws(*tables),
-        *(row for row in default if row.name not in _OF_CASTS),
+        *(row for row in default if not row.after_casts),
         LegalizeLowestMasks(),
         InsertCasts(*tables),
-        *(row for row in default if row.name in _OF_CASTS),
+        *(row for row in (*own, *default) if row.after_casts),
     )
     return tuple(row for row in passes if row.name not in without)
 

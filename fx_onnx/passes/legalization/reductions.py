@@ -14,7 +14,12 @@ from fx_onnx.passes.rules import Result
 __all__ = ["legalize_log_sum_exp", "legalize_squares", "log_sum_exp"]
 
 
-@legalizes("ReduceLogSumExp(x, axes, keepdims=keepdims, noop_with_empty_axes=noop)", since=28, targets=(DEFAULT,))
+@legalizes(
+    "ReduceLogSumExp(x, axes, keepdims=keepdims, noop_with_empty_axes=noop)",
+    since=28,
+    targets=(DEFAULT,),
+    after_casts=True,
+)
 def legalize_log_sum_exp(f: NodeBuilder, x: Value, axes: Value, keepdims: int, noop: int) -> Result:
     """ReduceLogSumExp(x) → m + Log(ReduceSum(Exp(x - m))) for the largest element m.
 
@@ -32,7 +37,12 @@ def log_sum_exp(f: NodeBuilder, x: Value, axes: Value, keepdims: int, noop: int)
     return result if keepdims else f.ReduceMax(result, axes, keepdims=0, noop_with_empty_axes=noop)
 
 
-@legalizes("x ** number.exponent", targets=(DEFAULT,), where={"x": lambda x: x.dtype not in (None, DataType.FLOAT)})
+@legalizes(
+    "x ** number.exponent",
+    targets=(DEFAULT,),
+    where={"x": lambda x: x.dtype not in (None, DataType.FLOAT)},
+    after_casts=True,
+)
 def legalize_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
     """ReduceMean(Pow(x, 2)) → ReduceMean(x * x), if x is not float32.
 

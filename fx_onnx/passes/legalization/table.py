@@ -28,6 +28,7 @@ class Legalization(Rule):
     Attributes:
         targets: the names of the targets that need it.
         lacks: the element types for which runtimes may have no kernel; the row is for those that have none.
+        after_casts: whether it needs the dtypes with the Casts that a target inserts.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Legalization(Rule):
         where: Mapping[str, Callable[[Value], bool]],
     ) -> None:
         super().__init__(function, patterns, since=since, until=until, where=where)
-        self.targets, self.lacks = targets, lacks
+        self.targets, self.lacks, self.after_casts = targets, lacks, False
 
     @property
     def is_of_opset(self) -> bool:
@@ -80,6 +81,7 @@ def legalizes(
     targets: Collection[str] = (),
     lacks: Collection[DataType] = (),
     where: Mapping[str, Callable[[Value], bool]] | Iterable[tuple[str, Callable[[Value], bool]]] = (),
+    after_casts: bool = False,
 ) -> Callable[[Callable[..., Result] | Legalization], Legalization]:
     """Adds a row to the table: a function that builds the result of a match, as for ``rules.rule``.
 
@@ -96,14 +98,14 @@ def legalizes(
         lacks: the element types of the first input for which a runtime may have no kernel, for rows that replace such
             operators by others that have one.
         where: conditions on values of the patterns, by name.
+        after_casts: whether the row runs after the Casts that a target inserts, because it needs their dtypes.
     """
 
     def add(function: Callable[..., Result] | Legalization) -> Legalization:
         plain = function.function if isinstance(function, Legalization) else function
-        conditions = dict(where)
-        TABLE.append(
-            Legalization(plain, patterns, targets=targets, lacks=lacks, since=since, until=until, where=conditions)
-        )
-        return TABLE[-1]
+        row = Legalization(plain, patterns, targets=targets, lacks=lacks, since=since, until=until, where=dict(where))
+        row.after_casts = after_casts
+        TABLE.append(row)
+        return row
 
     return add
