@@ -29,7 +29,7 @@ from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_no
 __all__ = ["WeightValues", "is_function", "is_written"]
 
 _T: Any = torch.Tensor
-_AS_CONDITIONS = {
+_AS_CONDITIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.equal, _T.equal), torch_functions.equal),
     **dict.fromkeys((torch.allclose, _T.allclose), torch_functions.allclose),
     **dict.fromkeys((torch.is_nonzero, _T.is_nonzero), torch_functions.is_nonzero),
