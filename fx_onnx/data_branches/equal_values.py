@@ -13,6 +13,7 @@ from fx_onnx.data_branches.condition import CONDITION, DOMAIN
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES, constant_key
 from fx_onnx.onnx_model.weights import Weight, has_data, memory_key
+from fx_onnx.passes.shape_inference import fill_shapes
 from fx_onnx.passes.traversal import all_graphs, all_nodes, all_values, subgraphs
 
 __all__ = ["Number", "Numbered", "Numbers", "operator_key", "outer_inputs", "reads"]
@@ -61,6 +62,8 @@ class Numbered:
                 self.conditions.append(self._read(node.inputs[0]))
                 self.markers.append(node)
                 continue
+            if node.domain in model.graph.opset_imports:  # what stands behind an If has a known rank
+                fill_shapes(node, model.graph.opset_imports[node.domain])
             number = self._number(self._key(node))
             if number not in self.nodes:
                 self.nodes[number] = node

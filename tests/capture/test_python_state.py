@@ -6,6 +6,7 @@ import random
 import warnings
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from tests.compare import assert_close
 
 
 class Counting(nn.Module):
@@ -447,3 +449,44 @@ def test_a_module_that_the_forward_replaces_is_one_change() -> None:
     assert finding.text.startswith("The forward changes the module 'inner' of inner (Replaced), on which")
     assert finding.text.endswith("Replace the module before the export.")
     assert not fx_onnx.export(Outer(Replaced(False)).eval(), (torch.ones(2),)).findings
+
+
+class Shared(torch.nn.Module):
+    """Has one module under two names, for which torch.export calls proxies."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.activation, self.calls = function, torch.nn.ReLU(), 0
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 3), self.activation)
+        self.register_buffer("is_ready", torch.tensor(False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Calls the function with the module."""
+        return self.function(self, self.layers(self.activation(x)))
+
+
+def _counts(module: Any, x: torch.Tensor) -> torch.Tensor:
+    module.calls += 1
+    return x + module.calls
+
+
+def _changes_what_it_read(module: Any, x: torch.Tensor) -> torch.Tensor:
+    x = x if module.is_ready else x * 2
+    module.is_ready.fill_(True)
+    return x
+
+
+def _branches(module: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 2 else x * 2
+
+
+def test_a_module_under_two_names_is_watched() -> None:
+    x = torch.rand(2, 3)
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="The forward changes the Python number 'calls' of Shared"):
+        fx_onnx.export(Shared(_counts).eval(), (x,))
+    with pytest.raises(fx_onnx.CaptureError, match=r"branches on the value of 'is_ready'.* and changes it later"):
+        fx_onnx.export(Shared(_changes_what_it_read).eval(), (x,))
+    module = Shared(_branches).eval()
+    program = fx_onnx.export(module, (x,))
+    for given in (x, x * 100, x - 100):
+        assert_close(program(given), module(given))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.passes.traversal import subgraphs
 from tests.compare import assert_close
 from tests.data_branches.branching_modules import POSITIVE, Branching, check, export, operators
 
@@ -380,3 +381,15 @@ def test_a_graph_module_that_calls_a_module_with_a_branch() -> None:
     program = fx_onnx.export(outer.eval(), (POSITIVE,))
     for x in (POSITIVE, -POSITIVE):
         assert_close(program(x), module(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layers_behind_a_branch_stand_once(dynamic: bool) -> None:
+    def layers(m: Any, x: Tensor) -> Tensor:
+        y = x.relu() if x.sum() > 0 else x.sigmoid()
+        return m.b(m.a(y[None]).softmax(-1)) + y
+
+    program = export(layers, dynamic=dynamic)
+    (node,) = [node for node in program.model.graph if node.op_type == "If"]
+    assert [operators(branch) for branch in subgraphs(node)] == [["Relu"], ["Sigmoid"]]
+    check(program, layers)

@@ -207,6 +207,10 @@ class Redirected(TorchFunctionMode):
         if not kwargs and asks_for_fact(func, args):
             return func(*args)
         kwargs = {**kwargs} if kwargs else {}
+        for kind in types:
+            if not issubclass(kind, torch.Tensor):  # its own function calls others, which are redirected too
+                with self:
+                    return kind.__torch_function__(func, types, args, kwargs)
         called = self._replacements.get(func) or self._replaced(func, args, kwargs)
         try:
             result = called(*args, **kwargs)

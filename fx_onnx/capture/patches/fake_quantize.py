@@ -75,7 +75,7 @@ def _package_of(module: nn.Module, name: str) -> str:
     return next((package for package in _CONVERTING if f"{package}.{name}" in classes), "")
 
 
-def _is_on(flag: Tensor) -> bool:
+def _is_on(flag: Any) -> bool:
     return bool(flag[0] == 1)
 
 

@@ -36,7 +36,7 @@ def measure_modules() -> Iterator[dict[str, float]]:
         _measured.reset(token)
 
 
-_watches: list[Mapping[torch.nn.Module, Watch]] = []  # only one thread watches at a time
+_watches: list[Mapping[int, Watch]] = []  # by the id of a module's attributes; only one thread watches at a time
 
 
 @contextmanager
@@ -44,20 +44,21 @@ def watch_calls(watches: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
     """Lets ``watches[module](call)`` run each call of a module in the current thread; ``call()`` returns its result.
 
     The hooks of a module run within its call. A hook of fx_onnx would run in all threads, and other threads would see
-    it in the module. torch.export does not call a GraphModule, but interprets it, which counts as a call. Where dynamo
-    traces, in strict mode and in the branches of torch.cond, nothing is watched.
+    it in the module. torch.export does not call a GraphModule, but interprets it, which counts as a call. Where two
+    names have one module, it calls proxies, which have the attributes of their modules. Where dynamo traces, in strict
+    mode and in the branches of torch.cond, nothing is watched.
     """
     call, interpreter = torch.nn.Module.__call__, torch.fx.Interpreter
     has_graphs = any(isinstance(module, torch.fx.GraphModule) for module in watches)
     interpreting = replace_attribute(interpreter, "run", _interpreting(interpreter.run, watches))
     with CAPTURE_LOCK, interpreting if has_graphs else nullcontext():
         is_first = not _watches
-        _watches.append(watches)
+        _watches.append({id(vars(module)): watch for module, watch in watches.items()})
         try:
             with replace_attribute(torch.nn.Module, "__call__", watched(call)) if is_first else nullcontext():
                 yield
         finally:
-            _watches.remove(watches)
+            _watches.pop()
 
 
 def watched(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,8 +69,8 @@ def watched(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(module, *args, **kwargs)
         run = partial(call, module, *args, **kwargs)
         for watches in _watches:
-            if module in watches:
-                run = partial(watches[module], run)
+            if id(vars(module)) in watches:
+                run = partial(watches[id(vars(module))], run)
         return run()
 
     return watched_call

@@ -29,14 +29,14 @@ from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_no
 __all__ = ["WeightValues", "is_function", "is_written"]
 
 _T: Any = torch.Tensor
-_AS_CONDITIONS = {
+_AS_CONDITIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.equal, _T.equal), torch_functions.equal),
     **dict.fromkeys((torch.allclose, _T.allclose), torch_functions.allclose),
     **dict.fromkeys((torch.is_nonzero, _T.is_nonzero), torch_functions.is_nonzero),
 }
 """The functions of torch that return a bool to Python, and what they are with the conversion of a tensor to a bool."""
-_READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, *_AS_CONDITIONS)
-"""The functions of torch that return values of tensors to Python."""
+_READING = (_T.__bool__, _T.__int__, _T.__float__, _T.__index__, _T.item, _T.tolist, _T.data_ptr, *_AS_CONDITIONS)
+"""The functions of torch that return values of tensors to Python, or their addresses, which are keys of dicts."""
 _MAX_ELEMENTS = 2**16
 _MAX_NODES = 256
 
@@ -138,7 +138,7 @@ class WeightValues:
                 value = function(*args, **kwargs)
             elif not _has_values(value := recorded_constant(node)):
                 raise _UnknownError
-            if isinstance(value, torch.Tensor) and value.numel() > _MAX_ELEMENTS:
+            if isinstance(value, torch.Tensor) and value.numel() > _MAX_ELEMENTS and node not in self._names:
                 raise _UnknownError
             known[node] = value
         return known[node]

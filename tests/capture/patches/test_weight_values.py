@@ -104,3 +104,48 @@ def test_weights_without_values_tell_none() -> None:
         model = copy.deepcopy(Weights(lambda m, x: x + 1 if m.ready else x)).eval()
     program = fx_onnx.export(model, (torch.randn(4, 6, device="meta"),))
     assert "If" in [node.op_type for node in program.model.graph]
+
+
+def test_the_address_of_a_weight_is_a_key() -> None:
+    """It is that of the module, also of a large weight."""
+
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(300, 300)
+            self.scales = {weight.data_ptr(): 2.0 + weight.ndim for weight in self.linear.parameters()}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) * self.scales[self.linear.weight.data_ptr()]
+
+    module, x = Looked().eval(), torch.randn(2, 300)
+    assert_close(fx_onnx.export(module, (x,))(x), module(x))
+
+
+class Scaled:
+    """Is no tensor, and functions of torch call it."""
+
+    def __init__(self, value: Tensor, scale: Tensor) -> None:
+        self.value, self.scale = value, scale
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls the function with the value, if the scale is 1."""
+        scaled = args[0]
+        is_one = torch.allclose(scaled.scale, torch.ones(1))
+        return func(scaled.value if is_one else scaled.value * scaled.scale, *args[1:])
+
+
+def test_a_class_with_functions_of_torch_of_its_own_reads_weights() -> None:
+    class Uses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.full((1,), 3.0))
+
+        def forward(self, x: Tensor) -> Any:
+            return torch.relu(Scaled(x, self.scale))  # type: ignore[arg-type]
+
+    module, x = Uses().eval(), torch.randn(2, 3)
+    program = fx_onnx.export(module, (x,))
+    assert_close(program(x), module(x))
+    assert "If" not in [node.op_type for node in program.model.graph]
