@@ -80,6 +80,7 @@ PRIVATE_FILES = (
     "fx_onnx/torchscript/script_private.py",
     "fx_onnx/torch_internals/dynamo_private.py",
     "fx_onnx/torch_internals/guard_private.py",
+    "fx_onnx/torch_internals/size_private.py",
     "fx_onnx/torch_internals/trace_private.py",
     "decompositions/_torch_private.py",
 )

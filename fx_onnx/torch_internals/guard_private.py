@@ -58,7 +58,6 @@ __all__ = [
     "sizes_that_decide",
     "symbols_of_sources",
     "traced_frames",
-    "without_remainders",
 ]
 
 # Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
@@ -131,26 +130,6 @@ def guard_script_line(guard: Any) -> traceback.FrameSummary | None:
     line = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)  # "code  # file:line in function"
     match = re.search(rf"{SCRIPT_MARK}(.*):(\d+) in (\w+)$", line or "")
     return None if match is None else traceback.FrameSummary(match[1], int(match[2]), match[3])
-
-
-def without_remainders(number: Any) -> Any:
-    """Returns a symbolic number with `a % b` as `a - a // b * b`, so that `n - n % 4` is `4 * (n // 4)`.
-
-    torch knows that a multiple of a quotient is not negative, and what divides it. Without the attributes, or where no
-    remainder vanishes, the number is returned as it is; then the size of `x[: n - n % 4]` is a longer expression.
-    """
-    node: Any = getattr(number, "node", None)
-    functions = import_module("torch.utils._sympy.functions")
-    kinds = tuple(getattr(functions, name) for name in ("Mod", "PythonMod") if hasattr(functions, name))
-    expression = getattr(node, "expr", None)
-    if expression is None or not expression.has(*kinds):
-        return number
-    quotients = {
-        term: term.args[0] - term.args[1] * functions.FloorDiv(*term.args) for term in expression.atoms(*kinds)
-    }
-    plain = expression.xreplace(quotients).expand()
-    terms, plain_terms = (len(term.as_ordered_terms()) for term in (expression, plain))
-    return node.shape_env.create_symintnode(plain, hint=node.hint) if plain_terms < terms else number
 
 
 def example_size(size: Any) -> int:

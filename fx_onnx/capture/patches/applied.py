@@ -13,7 +13,15 @@ from typing import Any
 import torch
 
 from fx_onnx.capture import export_flag
-from fx_onnx.capture.patches import dynamic_sizes, guard_places, layers, tensor_data, torch_export, torch_functions
+from fx_onnx.capture.patches import (
+    dynamic_sizes,
+    guard_places,
+    layers,
+    rounded_sizes,
+    tensor_data,
+    torch_export,
+    torch_functions,
+)
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
@@ -30,6 +38,7 @@ __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 PATCHES: tuple[Patch, ...] = (
     *export_flag.PATCHES,
     *dynamic_sizes.PATCHES,
+    *rounded_sizes.PATCHES,
     *guard_places.PATCHES,
     *torch_export.PATCHES,
     *torch_functions.PATCHES,

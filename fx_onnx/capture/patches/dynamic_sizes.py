@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected, current_path
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
+from fx_onnx.capture.patches.rounded_sizes import constant_pad
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.decompositions import load
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
@@ -66,7 +67,7 @@ def replace_kernels() -> Iterator[None]:
     specialize sizes in the same way. For fake quantization torch has only kernels for static shapes. For the gradient
     of ``unfold``, which is in istft, torch adds the windows one by one to find a shape that is an argument.
     """
-    composite, meta = kernel_keys()
+    (composite, meta), pad = kernel_keys(), aten.constant_pad_nd.default
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     fake_quantizing = (
         aten.fake_quantize_per_tensor_affine_cachemask.default,
@@ -77,6 +78,7 @@ def replace_kernels() -> Iterator[None]:
         **{(o, meta): _fake_quantize for o in fake_quantizing if meta not in python_kernels(o)},
         **{(o, composite): partial(_recurrence, python_kernels(o)[composite]) for o in recurrent},
         (aten.unfold_backward.default, meta): lambda grad, input_size, *_: grad.new_empty(input_size),
+        (pad, meta): partial(constant_pad, python_kernels(pad)[meta]),
         (aten.max_pool1d.default, composite): _max_pool1d,
         (aten.batch_norm.default, composite): _batch_norm,
         (aten.fill_diagonal_.default, composite): lambda tensor, *_, **__: tensor,  # which it writes to

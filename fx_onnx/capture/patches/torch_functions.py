@@ -25,7 +25,8 @@ from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.torch_internals.guard_private import example_size, without_remainders
+from fx_onnx.torch_internals.guard_private import example_size
+from fx_onnx.torch_internals.size_private import in_fewest_terms, is_never_negative
 from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
 __all__ = ["PATCHES", "allclose", "assert_", "equal", "is_nonzero", "lstsq"]
@@ -75,8 +76,9 @@ def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
         size: The size of the axis.
         index: The index in the slice; negative from the end.
     """
-    multiple = without_remainders(index)
-    if statically_known_true(index <= size) and statically_known_true(multiple >= 0):
+    multiple = in_fewest_terms(index)
+    is_within = statically_known_true(index <= size) or is_never_negative(size - index)
+    if is_within and statically_known_true(multiple >= 0):
         return multiple
     position = bound(size, index)
     if position is not None or free_unbacked_symbols((size, index)):
