@@ -74,7 +74,8 @@ def combinations() -> list[Combination]:
     return [
         Combination("newest", "the newest allowed", tuple(extra)),
         Combination("torch 2.14", "torch 2.14, else the newest", (*extra, "torch==2.14.*")),
-        Combination("oldest torch", "the oldest torch, else the newest", (*extra, f"torch=={bounds['torch']}")),
+        Combination("torch 2.13", "torch 2.13, else the newest", (*extra, "torch==2.13.*")),
+        Combination("oldest torch", "the oldest torch, else the newest", (*extra, f"torch=={bounds['torch']}.*")),
         Combination("oldest", "the oldest allowed", (*tools, *oldest), minutes=10),
     ]
 
@@ -252,7 +253,7 @@ row has the oldest version of each dependency that pyproject.toml allows; it run
 - safetensors: complex weights need 0.7.
 - numpy and tqdm: only basic functions are used, so there is no upper bound.
 - CPython: 3.11 was tested. With 3.12 and 3.13, samples of the tests pass. 3.14, Windows, macOS and arm64 were not run.
-- torch 2.12 and older: some results are wrong, because of defects that torch 2.13 does not have.
+- torch 2.11 and older: some models are refused or wrong.
 """
 
 
