@@ -27,6 +27,11 @@ class Difference(NamedTuple):
 
 
 DIFFERENCES: Mapping[str, Difference] = {
+    "tensors as bounds are read": Difference(
+        "2.13",
+        "Some slices whose bound is a tensor read its number, which is not known during a capture.",
+        "The bound is converted to a symbolic number first.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",

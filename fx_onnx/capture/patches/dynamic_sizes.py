@@ -30,6 +30,7 @@ from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import line_text, user_frame
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_differences import has
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
@@ -375,6 +376,8 @@ def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value
     if _is_0d(index) and index.dtype == torch.bool:
         return function(input.unsqueeze(0), index.reshape(1), *value)
     parts = index if isinstance(index, tuple) else (index,)
+    if has("tensors as bounds are read"):
+        index = parts = tuple(map(_with_numbers, parts))
     positions = (first for first, part in enumerate(parts) if _is_position(part) and (value or is_recorded(part)))
     first = next(positions, None)
     if first is None or not all(isinstance(part, _PARTS) for part in parts):
@@ -384,6 +387,14 @@ def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value
     view = torch.select(input, axis, parts[first].item())
     rest = (*parts[:first], *parts[first + 1 :])
     return _index(function, view, rest, *value) if rest or value else view
+
+
+def _with_numbers(part: Any) -> Any:
+    """Returns a slice with a number for each bound that is a tensor, and any other part of an index as it is."""
+    if not isinstance(part, slice):
+        return part
+    bounds = (part.start, part.stop, part.step)
+    return slice(*(bound.item() if _is_0d(bound) and is_recorded(bound) else bound for bound in bounds))
 
 
 def _with_masks_of_bools(index: Any) -> Any:
