@@ -47,14 +47,8 @@ from fx_onnx.torch_internals.torch_private import (
 from fx_onnx.torch_internals.trace_private import is_recorded
 
 __all__ = [
-    "CHUNKS",
-    "PATCHES",
-    "SPLITS",
-    "TraceMode",
-    "empty_recurrence_results",
-    "pieces_as_slices",
-    "replace_kernels",
-]
+    "CHUNKS", "PATCHES", "SPLITS", "TraceMode", "empty_recurrence_results", "pieces_as_slices", "replace_kernels",
+]  # fmt: skip
 
 
 # --- kernels that only compute shapes ---------------------------------------------------------------------------------
