@@ -18,6 +18,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import meta_value, replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.messages.errors import TranslationError
+from fx_onnx.torch_internals.torch_private import enable_python_dispatcher
 
 
 def lower_flex_attention(program: AtenProgram) -> AtenProgram:
@@ -49,7 +50,7 @@ def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
         return torch.where(mask, score, -math.inf)
 
     # vmap needs a trace without composite operators; the trace of the attention below keeps them
-    with tracer.fake_mode:
+    with tracer.fake_mode, enable_python_dispatcher():
         scores = _scores(query.meta["val"], key.meta["val"], 1.0)
     arguments = [scores, *map(meta_value, score_buffers), *map(meta_value, mask_buffers)]
     modify = GraphModule(program.constants, _trace(tracer, modified, arguments, node, False))

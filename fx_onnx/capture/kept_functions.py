@@ -26,13 +26,14 @@ from torch.fx import GraphModule
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.guard_private import example_size
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
-    optimization_hint,
+    free_unbacked_symbols,
     pytree,
     skip_undecided,
     storage_id,
@@ -242,7 +243,11 @@ class KeptOperator:
         if not (self._infers_sizes and sizes):
             with skip_undecided():
                 return self.run(*args)
-        known = {expression: optimization_hint(size) for expression, size in sizes.items() if expression.is_symbol}
+        known = {
+            expression: example_size(size)
+            for expression, size in sizes.items()
+            if expression.is_symbol and not free_unbacked_symbols(size)
+        }
         symbols = sorted({symbol for expression in sizes for symbol in expression.free_symbols}, key=str)
         first = {symbol: known.get(symbol, _UNKNOWN_SIZE) for symbol in symbols}
         second = {symbol: first[symbol] + 2**index for index, symbol in enumerate(symbols)}

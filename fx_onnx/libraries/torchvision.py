@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate, pad
 
 from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.torch_internals.custom_ops import define_operator
-from fx_onnx.torch_internals.torch_private import optimization_hint
+from fx_onnx.torch_internals.guard_private import example_size
 
 __all__ = ["PATCHES"]
 
@@ -154,8 +154,8 @@ def _setup_scales(
     The original computes them from the first images and keeps them for all later ones. Here the first images are the
     example.
     """
-    height = max(optimization_hint(shape[0]) for shape in image_shapes)
-    scales = [2.0 ** round(math.log2(optimization_hint(feature.shape[-2]) / height)) for feature in features]
+    height = max(example_size(shape[0]) for shape in image_shapes)
+    scales = [2.0 ** round(math.log2(example_size(feature.shape[-2]) / height)) for feature in features]
     levels = [-int(math.log2(scale)) for scale in (scales[0], scales[-1])]
     return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         GuardOnDataDependentSymNode,
         compute_unbacked_bindings,
         free_unbacked_symbols,
-        optimization_hint,
         statically_known_true,
     )
     from torch.utils import _pytree as pytree
@@ -69,13 +68,13 @@ __all__ = [
     "has_composite_kernel",
     "implement_in_mode",
     "is_context_of",
+    "is_wrapped",
     "kernel_keys",
     "known_item",
     "list_python_builtins",
     "operator_name",
     "operator_names",
     "operator_of",
-    "optimization_hint",
     "python_kernels",
     "pytree",
     "registered_symbolics",
@@ -138,9 +137,6 @@ NAMES: dict[str, PrivateName] = {
     ),
     "free_unbacked_symbols": PrivateName(
         f"{_SYMBOLIC_SHAPES}.free_unbacked_symbols", "it tells which sizes of a tensor depend on data"
-    ),
-    "optimization_hint": PrivateName(
-        f"{_SYMBOLIC_SHAPES}.optimization_hint", "it reads the example's value of a size without recording a guard"
     ),
     "statically_known_true": PrivateName(
         f"{_SYMBOLIC_SHAPES}.statically_known_true", "it decides a condition on sizes without recording a guard"
@@ -348,6 +344,14 @@ def storage_id(tensor: torch.Tensor) -> int:
     return identity
 
 
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Returns whether a transform of ``torch.func``, such as vmap, has wrapped a tensor, so that it has no number.
+
+    Without torch's function: AttributeError.
+    """
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
 def storage_ids(values: Any) -> set[int]:
     """Returns the ``storage_id`` of each tensor in a structure."""
     return {storage_id(value) for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)}
@@ -430,12 +434,14 @@ def unrecorded(values: Any = None) -> Iterator[None]:
     """Runs operators on fake tensors without recording them, to learn what a block of code returns.
 
     The fake tensors are those of the running capture, or of ``values``. Symbols that operators create are forgotten.
-    Without torch's context managers: ImportError or AttributeError.
+    torch's kernels in Python run, because some in C++ need numbers for sizes. Without torch's context managers:
+    ImportError or AttributeError.
     """
     mode = _load("torch._guards.detect_fake_mode")(values)
     shape_env = getattr(mode, "shape_env", None)
     with (
         _load("torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing")(),
+        _load("torch._dispatch.python.enable_python_dispatcher")(),
         shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else nullcontext(),
     ):
         yield

@@ -18,7 +18,7 @@ from torch.fx.node import map_aggregate
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
-from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.aten.tracing.guard_check import refuse_guards, refuse_numbers
 from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points.translation_table import TranslationTable
 from fx_onnx.messages.errors import OnnxExporterError, TranslationError, first_line
@@ -67,9 +67,11 @@ def translate(
         keeps_unread: whether a weight that no node reads is an initializer too.
 
     Raises:
-        TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
+        TranslationError: a translation failed, and the message names the FX node, its arguments and the source line;
+            or a dim of ``symbol_names`` has become a number.
     """
     exported = program.exported_program
+    refuse_numbers(fake_mode(program.graph), symbol_names or {})
     imports = {"": table.opset, **(custom_opsets or {})}  # scripts read the first import
     graph = ir.Graph((), (), nodes=(), opset_imports=imports, name="main_graph")
     emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))

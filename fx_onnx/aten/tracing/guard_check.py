@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.fx import Node
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.messages.errors import TranslationError
 from fx_onnx.sizes.trial_sizes import is_identity
-from fx_onnx.torch_internals.guard_private import disproved_guards, forget_guards, ranges_before_hints
+from fx_onnx.torch_internals.guard_private import disproved_guards, forget_guards, known_sizes, ranges_before_hints
 from fx_onnx.torch_internals.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
@@ -67,6 +67,25 @@ def undone_guards(fake_mode: FakeTensorMode) -> Iterator[list[Any]]:
     undone += [guard for guard in added if not is_precondition(guard) and not is_nonempty(guard)]
     if undone:
         forget_guards(shape_env, undone, ranges)
+
+
+def refuse_numbers(fake_mode: FakeTensorMode, names: Mapping[str, str]) -> None:
+    """Refuses a program in which a dynamic dim became a number after the capture, outside of ``refuse_guards``.
+
+    Args:
+        fake_mode: the mode of the program.
+        names: the name of the dim of each symbol, such as "s17"; other expressions are ignored.
+
+    Raises:
+        TranslationError: a dim is a number; the message lists all.
+    """
+    sizes = known_sizes(fake_mode.shape_env) if fake_mode.shape_env is not None else {}
+    numbers = {names[str(symbol)]: size for symbol, (size, _) in sizes.items() if str(symbol) in names}
+    if lost := [f"{name} is {size}" for name, size in numbers.items() if size is not None and size.is_number]:
+        raise TranslationError(
+            f"A dynamic size became a number when torch inferred shapes: {', '.join(lost)}; make the dim static, or "
+            "use a newer version of torch."
+        )
 
 
 def is_precondition(guard: Any) -> bool:

@@ -31,11 +31,13 @@ from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import line_text, user_frame
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_differences import has
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
     compiled_kernel,
     free_unbacked_symbols,
+    is_wrapped,
     kernel_keys,
     python_kernels,
     pytree,
@@ -43,16 +45,11 @@ from fx_onnx.torch_internals.torch_private import (
     reshape_from_tensor,
     storage_id,
 )
+from fx_onnx.torch_internals.trace_private import is_recorded
 
 __all__ = [
-    "CHUNKS",
-    "PATCHES",
-    "SPLITS",
-    "TraceMode",
-    "empty_recurrence_results",
-    "pieces_as_slices",
-    "replace_kernels",
-]
+    "CHUNKS", "PATCHES", "SPLITS", "TraceMode", "empty_recurrence_results", "pieces_as_slices", "replace_kernels",
+]  # fmt: skip
 
 
 # --- kernels that only compute shapes ---------------------------------------------------------------------------------
@@ -366,22 +363,34 @@ def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Te
 
 
 def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value: Any) -> Any:
-    """Replaces reads and writes at an index: Python reads the value of a 0-d mask, or of a 0-d position of a write.
+    """Replaces reads and writes at an index: Python reads the value of a 0-d mask, and some of those of 0-d positions.
 
-    A 0-d mask becomes a mask of a new first axis. A write goes to the view that a read at the 0-d positions returns.
-    torch has no kernels for masks of bytes without values.
+    A 0-d mask becomes a mask of a new first axis. A 0-d position selects first, and the other parts of the index apply
+    to the view. torch has no kernels for masks of bytes without values.
     """
     index = _with_masks_of_bools(index)
     if _is_0d(index) and index.dtype == torch.bool:
         return function(input.unsqueeze(0), index.reshape(1), *value)
     parts = index if isinstance(index, tuple) else (index,)
-    first = next((first for first, part in enumerate(parts) if _is_0d(part) and part.dtype != torch.bool), None)
-    if not value or first is None or not all(isinstance(part, _PARTS) for part in parts):
+    if has("tensors as bounds are read"):
+        index = parts = tuple(map(_with_numbers, parts))
+    positions = (first for first, part in enumerate(parts) if _is_position(part) and (value or is_recorded(part)))
+    first = next(positions, None)
+    if first is None or not all(isinstance(part, _PARTS) for part in parts):
         return function(input, index, *value)
     counts = [_indexed_axes(part) for part in parts]
     axis = input.ndim - sum(counts[first:]) if any(part is ... for part in parts[:first]) else sum(counts[:first])
-    view = input[(*[slice(None)] * axis, parts[first])]
-    return _index(function, view, (*parts[:first], *parts[first + 1 :]), *value)
+    view = torch.select(input, axis, parts[first].item())
+    rest = (*parts[:first], *parts[first + 1 :])
+    return _index(function, view, rest, *value) if rest or value else view
+
+
+def _with_numbers(part: Any) -> Any:
+    """Returns a slice with a number for each bound that is a tensor, and any other part of an index as it is."""
+    if not isinstance(part, slice):
+        return part
+    bounds = (part.start, part.stop, part.step)
+    return slice(*(bound.item() if _is_0d(bound) and is_recorded(bound) else bound for bound in bounds))
 
 
 def _with_masks_of_bools(index: Any) -> Any:
@@ -396,6 +405,11 @@ def _indexed_axes(part: Any) -> int:
     if isinstance(part, torch.Tensor) and part.dtype == torch.bool:
         return part.ndim
     return 0 if part is None or part is ... or isinstance(part, bool) else 1
+
+
+def _is_position(part: Any) -> bool:
+    """Returns whether a part of an index is a number in a 0-d tensor, which no transform of torch.func has wrapped."""
+    return _is_0d(part) and part.dtype != torch.bool and not is_wrapped(part)
 
 
 def _is_0d(index: Any) -> bool:

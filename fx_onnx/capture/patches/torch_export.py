@@ -34,6 +34,7 @@ from fx_onnx.capture.patches.patching import (
     replace_attribute,
 )
 from fx_onnx.torch_internals.threads import attribute_of_thread, in_this_thread, is_current, restore_items
+from fx_onnx.torch_internals.torch_differences import newer_than
 from fx_onnx.torch_internals.torch_private import control_flow_settings, tensor_min_max
 
 __all__ = ["PATCHES", "dicts_of_this_thread", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
@@ -267,7 +268,9 @@ PATCHES = (
     Patch("torch.compiler:is_compiling", Around(_or_tracing), _FLAG),
     Patch("torch.compiler:is_exporting", Around(_or_tracing), _FLAG),
     Patch("torch.export._trace:_compiling_state_context", set_tracing_flags, _FLAG),
-    Patch("torch.compiler:_compile_session_context", set_tracing_flags, _FLAG),
+    Patch(
+        "torch.compiler:_compile_session_context", set_tracing_flags, _FLAG, versions=newer_than("no compile session")
+    ),
     Patch("torch._dynamo.eval_frame:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
     Patch("torch._dynamo.functional_export:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
     Patch("torch.fx._symbolic_trace:is_fx_tracing", InOtherThreads(bool), _FLAG),

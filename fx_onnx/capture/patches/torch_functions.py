@@ -119,10 +119,12 @@ def _associative_scan(torch_scan: Callable[..., Any]) -> Callable[..., Any]:
             result = pytree.tree_unflatten([torch.where(is_first, leaf, combined) for leaf, combined in pairs], spec)
             return (torch.zeros_like(is_first), result), _clone(result)
 
-        zeros = pytree.tree_map(lambda leaf: torch.zeros_like(leaf.select(dim, 0)), xs)
+        slices = pytree.tree_map(lambda leaf: leaf.movedim(dim, 0), xs)  # torch 2.12 returns the axis of a scan first
+        zeros = pytree.tree_map(lambda leaf: torch.zeros_like(leaf[0]), slices)
         is_first = torch.ones((), dtype=torch.bool, device=leaves[0].device)
         with torch.no_grad():  # the gradient of torch's scan does not support a boolean in the carry
-            return scan(step, (is_first, zeros), xs, dim=dim, reverse=reverse)[1]
+            _, results = scan(step, (is_first, zeros), slices, reverse=reverse)
+        return pytree.tree_map(lambda leaf: leaf.movedim(0, dim), results)
 
     return associative_scan
 

@@ -9,7 +9,7 @@ from torch.fx import Graph
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, sym_and
 
 import fx_onnx
-from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
+from fx_onnx.aten.tracing.guard_check import refuse_guards, refuse_numbers, undone_guards
 from fx_onnx.messages.errors import TranslationError
 from fx_onnx.torch_internals.torch_private import FakeTensorMode
 
@@ -55,6 +55,15 @@ def test_an_undone_guard_is_refused_later() -> None:
     assert [str(each) for each in found] == [f"{rows} > 3"]
     with pytest.raises(TranslationError), refuse_guards(mode, Graph().call_function(torch.relu)):
         assert rows > 3
+
+
+def test_a_dim_that_became_a_number_is_refused() -> None:
+    mode, (rows, columns) = _sizes()
+    names = {str(rows): "rows", str(columns): "columns", f"2*{rows}": "twice"}
+    refuse_numbers(mode, names)
+    assert int(rows) == 5
+    with pytest.raises(TranslationError, match=r"became a number .*: rows is 5; make the dim static"):
+        refuse_numbers(mode, names)
 
 
 def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:

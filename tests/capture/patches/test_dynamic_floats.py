@@ -50,8 +50,10 @@ FUNCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "histc": lambda x, t: torch.histc(x, 4, -t / 5, t / 5),
     "vector_norm": lambda x, t: torch.linalg.vector_norm(x, t),
     "masked_fill": lambda x, t: x.masked_fill(x > 0, t),
-    "math": lambda x, t: x * math.exp(-t) + math.log(t) * math.sin(math.sqrt(t)) + math.tanh(t),
+    "math": lambda x, t: x * math.exp(-t) + math.log(t) * math.sin(t) + math.tanh(t),
 }
+if torch.__version__ >= (2, 13):  # an older torch cannot solve the constraint that the root has
+    FUNCTIONS["root"] = lambda x, t: x * math.sqrt(t)
 
 
 class AllFunctions(nn.Module):

@@ -1,0 +1,51 @@
+"""The differences between the supported versions of torch for which the package does something else, as one table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch.torch_version import TorchVersion
+
+__all__ = ["DIFFERENCES", "Difference", "has", "newer_than"]
+
+
+class Difference(NamedTuple):
+    """What older versions of torch do differently.
+
+    Attributes:
+        until: The first version of torch without the difference.
+        what: What the older versions do.
+        how: What the package does with them.
+    """
+
+    until: str
+    what: str
+    how: str
+
+
+DIFFERENCES: Mapping[str, Difference] = {
+    "tensors as bounds are read": Difference(
+        "2.13",
+        "Some slices whose bound is a tensor read its number, which is not known during a capture.",
+        "The bound is converted to a symbolic number first.",
+    ),
+    "no compile session": Difference(
+        "2.13",
+        "torch.compile sets no flag for the time of a compilation.",
+        "The patch that keeps the flag from other threads has no target.",
+    ),
+}
+
+
+@functools.cache
+def has(difference: str) -> bool:
+    """Returns whether the installed torch has a difference of the table."""
+    return TorchVersion(torch.__version__) < DIFFERENCES[difference].until
+
+
+def newer_than(difference: str) -> str:
+    """Returns the versions of torch without a difference, as a patch states them: ``torch>=2.13``."""
+    return f"torch>={DIFFERENCES[difference].until}"
