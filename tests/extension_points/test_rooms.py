@@ -21,8 +21,9 @@ import fx_onnx
 from fx_onnx.extension_points.rooms import ROOMS
 from tests.extension_points.ordinary_models import MODELS
 
-model, args = MODELS[sys.argv[1]]()
-fx_onnx.export(model, args)
+for name in sys.argv[1:]:
+    model, args = MODELS[name]()
+    fx_onnx.export(model, args)
 files = [name for name, module in sys.modules.items() if getattr(module, "__file__", None)]  # others are stand-ins
 loaded = [name for name in files if name.startswith("fx_onnx.")]
 others = [name for name in loaded if not name.startswith("fx_onnx.faster_tracing")]
@@ -30,13 +31,13 @@ print(len(others), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys(
 """
 
 
-ORDINARY = {"linear": set(), "resnet": set(), "encoder": set(), "decoder": set(), "llama": {"libraries"}}
+ORDINARY = {"linear resnet encoder decoder": set(), "llama": {"libraries"}}
 ALWAYS = {"faster_tracing"}
 
 
-@pytest.mark.parametrize(("model", "rooms"), ORDINARY.items())
-def test_an_ordinary_export_loads_no_other_room(model: str, rooms: set[str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", LOADED, model]
+@pytest.mark.parametrize(("models", "rooms"), ORDINARY.items())
+def test_ordinary_exports_load_no_other_room(models: str, rooms: set[str]) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", LOADED, *models.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     if "No module named 'transformers'" in done.stderr:
         pytest.skip("transformers is not installed")
