@@ -436,5 +436,5 @@ def _export(
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:
-    """Replaces each Dim by Dim.AUTO, so that torch infers the range, relation or constant that it suggested."""
+    """Returns Dim.AUTO for each Dim, so that torch infers the range, relation or constant that it suggested."""
     return pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes)

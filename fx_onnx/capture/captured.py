@@ -22,13 +22,13 @@ class DataCondition(NamedTuple):
 
     Attributes:
         answer: what it is on this path.
-        place: the line of the code, as ``(file:line: code)``.
+        line: the line of the code, as ``(file:line: code)``.
         is_general: whether the rest of the path leaves the sizes before it as they were there. What makes a size a
             number, or excludes some, changes the calls before the condition too.
     """
 
     answer: bool
-    place: str
+    line: str
     is_general: bool = False
 
 

@@ -46,7 +46,7 @@ class SpecializedDim:
         name: The user's name for the dim, if it has one.
         size: The static size.
         reason: A clause that says what made the dim static.
-        place: The line that did, as ``(file:line: code)``; empty if none is known.
+        line: The line that did, as ``(file:line: code)``; empty if none is known.
         is_bound: Whether the model raises an exception for other sizes.
     """
 
@@ -55,11 +55,11 @@ class SpecializedDim:
     name: str | None
     size: int
     reason: str
-    place: str = ""
+    line: str = ""
     is_bound: bool = False
 
     def __str__(self) -> str:
-        name, line = f" ({self.name!r})" if self.name else "", f" {self.place}" if self.place else ""
+        name, line = f" ({self.name!r})" if self.name else "", f" {self.line}" if self.line else ""
         return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}{line}."
 
 
@@ -115,7 +115,7 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
 
 
 def _with_captured_axes(captured: CapturedInput) -> CapturedInput:
-    """Adds the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
+    """Returns an input with the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
 
     torch makes such an axis static, or restricts it to some sizes, without a message. It checks a named Dim. A program
     from a file does not tell which axes they were, so that each of its dynamic axes is one.

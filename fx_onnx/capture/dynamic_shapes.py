@@ -360,7 +360,7 @@ def _is_static_hint(dim: Any) -> bool:
 
 
 def _specs_of_whole_container(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
-    """Distributes axes given for a whole container, such as a cache, to its parts; None for a spec of another form."""
+    """Returns the axes given for a whole container, such as a cache, for its parts; None for a spec of another form."""
     dims = (str, Dim, _DimHint, int, type(None))
     if not isinstance(spec, Mapping) or not all(isinstance(k, int) and isinstance(v, dims) for k, v in spec.items()):
         return None

@@ -43,7 +43,7 @@ class ForwardParameters:
 
 
 def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardParameters:
-    """Binds the arguments to the signature of the module's forward.
+    """Returns the arguments, bound to the signature of the module's forward.
 
     Raises:
         ArgumentError: The arguments do not fit the signature.

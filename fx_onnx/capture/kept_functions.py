@@ -214,7 +214,7 @@ class KeptOperator:
         _operators[namespace, name] = self
 
     def run(self, *args: Any) -> list[torch.Tensor]:
-        """Computes the results for fake or real tensors; clones each one that shares its storage with an input."""
+        """Returns the results for fake or real tensors; clones each one that shares its storage with an input."""
         leaves, self._last.spec = pytree.tree_flatten(self._compute(*args))
         self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         input_storages = storage_ids(args)

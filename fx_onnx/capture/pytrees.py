@@ -203,7 +203,7 @@ def _is_own(context: Any) -> bool:
 
 
 def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Splits a cache or layer into children and context.
+    """Returns the children and the context of a cache or layer.
 
     Attributes that hold tensors are children. The other attributes are context, encoded as JSON values.
     """
@@ -284,7 +284,7 @@ _CODECS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] =
 
 
 def _encode(value: Any) -> Any:
-    """Converts a value without tensors to a JSON value; types that JSON lacks become ``{"kind": ..., "value": ...}``.
+    """Returns the JSON value of a value without tensors; types that JSON lacks become ``{"kind": ..., "value": ...}``.
 
     Raises:
         TypeError: The type cannot be converted.
@@ -298,5 +298,5 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
-    """Reverses ``_encode``."""
+    """Returns the value of which ``_encode`` returned a JSON value."""
     return _CODECS[value["kind"]][2](value["value"]) if isinstance(value, dict) else value

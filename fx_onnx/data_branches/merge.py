@@ -46,7 +46,7 @@ def merge_paths(captures: Sequence[Capture], models: Sequence[ir.Model]) -> ir.M
         if len(path.conditions) != len(path.facts):
             raise CaptureError(
                 "A condition on data is in the body of a loop or another operator, which torch.export captures apart "
-                f"{path.facts[-1].place}; move it out of the body, or write it with torch.cond.",
+                f"{path.facts[-1].line}; move it out of the body, or write it with torch.cond.",
                 id=MessageId.BRANCH_ON_DATA,
             )
     return _Merger(paths).model()
@@ -177,7 +177,7 @@ class _Merger:
                 return env[number]
         raise CaptureError(
             "A condition on data is another one on each path through the forward, because the code that follows fixes "
-            f"a size, or draws numbers in Python {paths[0].facts[depth].place}; write the branch with torch.cond.",
+            f"a size, or draws numbers in Python {paths[0].facts[depth].line}; write the branch with torch.cond.",
             id=MessageId.BRANCH_ON_DATA,
         )
 
@@ -216,7 +216,7 @@ class _Merger:
             (one, other) if known is None else (known, known) for known, one, other in zip(fixed, *results, strict=True)
         ]
         for one, other in pairs:
-            _refuse_unlike(one, other, paths[0].facts[depth].place)
+            _refuse_unlike(one, other, paths[0].facts[depth].line)
         return self._joined(graph, bodies, pairs, condition, marker)
 
     def _joined(

@@ -172,7 +172,7 @@ def capture_paths(
         search.run(answers, capture)
         if not answers.conditions:
             return []
-        taken = ", ".join(f"{condition.place} is {condition.answer}" for condition in answers.conditions)
+        taken = ", ".join(f"{condition.line} is {condition.answer}" for condition in answers.conditions)
         decided(f"path where {taken}: {time.perf_counter() - begin:.2f} s")
     return search.result()
 
@@ -221,7 +221,7 @@ class _Search:
             if not _is_raised_by_model(error.__cause__):
                 raise
             self._raised.append(error)
-            self._checks[answers.conditions[-1].place] = None
+            self._checks[answers.conditions[-1].line] = None
         else:
             self._add(replace(captured, conditions=tuple(answers.conditions)), left[0])
         finally:
@@ -246,7 +246,7 @@ class _Search:
             reason = f"The forward leaves another {other.name!r} in {other} where a condition on data differs"
         if reason:
             raise CaptureError(
-                f"{reason} {captured.conditions[-1].place}; return the same structure from each branch, and keep what "
+                f"{reason} {captured.conditions[-1].line}; return the same structure from each branch, and keep what "
                 "changes from call to call in buffers.",
                 id=MessageId.BRANCH_ON_DATA,
             )
@@ -303,7 +303,7 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _too_many(conditions: Sequence[DataCondition]) -> CaptureError:
-    ((line, _),) = Counter(condition.place for condition in conditions).most_common(1)
+    ((line, _),) = Counter(condition.line for condition in conditions).most_common(1)
     return CaptureError(
         f"The forward has more than {MOST_PATHS} paths that depend on data, most of them by {line}; write a loop on "
         "data with torch.while_loop, and a branch with torch.where or torch.cond.",

@@ -57,22 +57,22 @@ class Way(NamedTuple):
 
 
 def Around(make: Callable[[Any], Any]) -> Way:
-    """Takes a function that takes the original and returns its replacement."""
+    """Returns how to replace an attribute by what a function makes of the original, in the current thread."""
     return Way(lambda owner, name: replace_attribute(owner, name, make(getattr(owner, name))), make=make)
 
 
 def InAllThreads(make: Callable[[Any], Any]) -> Way:
-    """As ``Around``, for a replacement that all threads see; it leaves other threads alone itself."""
+    """Returns the same as ``Around`` for a replacement that all threads see; it leaves other threads alone itself."""
     return Way(lambda owner, name: exchange_attribute(owner, name, make(getattr(owner, name))))
 
 
 def InOtherThreads(function: Callable[..., Any]) -> Way:
-    """Takes a function that replaces another one in all threads but the one that installs it."""
+    """Returns how to replace a function by another one in all threads but the one that installs it."""
     return Way(lambda owner, name: exchange_attribute(owner, name, in_this_thread(getattr(owner, name), function)))
 
 
 def Added(function: Callable[..., Any]) -> Way:
-    """Takes a function that a class of the library does not have."""
+    """Returns how to add a function that a class of the library does not have."""
     return Way(lambda owner, name: replace_attribute(owner, name, function), is_new=True)
 
 

@@ -33,9 +33,9 @@ class _Axis:
     """An axis of an input that was requested as dynamic.
 
     Attributes:
-        number: the place of the input among the tensors.
+        number: the index of the input among the tensors.
         axis: the axis.
-        place: the axis as ``x.shape[0]``.
+        text: the axis as ``x.shape[0]``.
         name: the user's name for the dim, if it has one.
     """
 
@@ -59,7 +59,7 @@ class DimRelation:
         axes: the axes.
         are_equal: whether the model makes the axes equal to each other, or else the first one to ``dim``.
         symbols: the labels of the symbols in ``dim``.
-        place: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
+        line: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
         is_bound: whether the model raises an exception for other sizes.
     """
 
@@ -67,12 +67,12 @@ class DimRelation:
     axes: Sequence[_Axis]
     are_equal: bool
     symbols: Mapping[sympy.Symbol, str]
-    place: str
+    line: str
     is_bound: bool
 
     def __str__(self) -> str:
         shown = list(dict.fromkeys(axis.text if axis.name is None else repr(str(axis.name)) for axis in self.axes))
-        line = f" {self.place}" if self.place else ""
+        line = f" {self.line}" if self.line else ""
         if not self.are_equal:
             return f"The model makes the dim {shown[0]} equal to {self._definition}{line}."
         name = next((axis.name for axis in self.axes if axis.name is not None), None)
@@ -94,8 +94,8 @@ class DimRelation:
             text, cause = f"{labels[0]} == {self._definition}", "computes one dim from the others"
             holds = condition_of(sympy.Eq(own, self.dim), (own, *self.symbols))
         if self.is_bound:
-            return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, _holds=holds)
-        return SizeCondition(text, "finding", tuple(labels), cause, self.place, _holds=holds)
+            return SizeCondition(text, "bound", tuple(labels), RAISES, self.line, _holds=holds)
+        return SizeCondition(text, "finding", tuple(labels), cause, self.line, _holds=holds)
 
     @property
     def sizes(self) -> str:
@@ -109,7 +109,7 @@ class DimRelation:
         for name in dict.fromkeys(axis.name for axis in self.axes if axis.name not in (None, first.name)):
             if self.are_equal:
                 places = tuple(axis.text for axis in self.axes if axis.name == name)
-                yield DimSummary(str(name), places, f"equal to {first.label}", self.place)
+                yield DimSummary(str(name), places, f"equal to {first.label}", self.line)
 
     @property
     def _definition(self) -> str:
@@ -202,7 +202,7 @@ def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
 
 
 def _listed(dims: list[str]) -> str:
-    """Writes `a, b and c`, with the first few dims of a long list."""
+    """Returns `a, b and c`, with the first few dims of a long list."""
     if len(dims) == 1:
         return dims[0]
     if len(dims) > _LISTED + 1:

@@ -46,10 +46,10 @@ def dim_table(
     for static in specialized:
         axis_text = f"{static.input}.shape[{static.axis}]"
         name = static.name or axis_text
-        summaries.append(DimSummary(name, (axis_text,), f"fixed at {static.size}", static.place))
+        summaries.append(DimSummary(name, (axis_text,), f"fixed at {static.size}", static.line))
         kind: Any = "bound" if static.is_bound else "finding"
         text, holds = f"{name} == {static.size}", static.size.__eq__
-        conditions.append(SizeCondition(text, kind, (name,), static.reason, static.place, _holds=holds))
+        conditions.append(SizeCondition(text, kind, (name,), static.reason, static.line, _holds=holds))
     return DimTable(summaries, conditions)
 
 
@@ -77,7 +77,7 @@ def _sizes(
         limits = (0, limits[1])  # a multiple is not 1
     words = sizes_in_words(*limits, least=1 if facts.sizes.declared(dim)[0] == 1 else 2)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
-    lines = [*(relation.place for relation in relations), *(condition.place for condition in own)]
+    lines = [*(relation.line for relation in relations), *(condition.place for condition in own)]
     places = dict.fromkeys(line[1:-1] for line in lines if line)
     return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
 

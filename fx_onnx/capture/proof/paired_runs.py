@@ -83,7 +83,7 @@ class PairedRuns:
         }
 
     def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
-        """Compares the results of both where the sizes that depend on data are chosen, each by its order.
+        """Returns how the results of both compare where the sizes that depend on data are chosen, each by its order.
 
         The program runs as in eager mode; ``others`` receives the nodes with another shape than the captured one, and
         ``sizes`` the size of each symbol. The program of no module is what it computes there.
@@ -131,7 +131,7 @@ class PairedRuns:
         return self._compared_with(want, given, on_meta)
 
     def _compared_with(self, want: Any, given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Outcome:
-        """Runs the program and compares it with what the module computed."""
+        """Runs the program and returns how its results compare with what the module computed."""
         try:
             got = self._run(self._run_program, given, on_meta)
         except Undecidable:
@@ -208,7 +208,7 @@ class PairedRuns:
         return shapes, identities, {name: numbers.versions.get(storage) for name, storage in storages.items()}
 
     def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
-        """Compares the results of both for real arguments.
+        """Returns how the results of both compare for real arguments.
 
         They are unknown if the module has no values, has weights above 1 GB, or contains control flow, which may not
         end; and if the results are empty.

@@ -60,7 +60,7 @@ class Condition:
         expression: the condition over the symbols of the inputs.
         raises: whether torch raises an exception where it is false.
         cause: what the code does, for a sentence.
-        place: the line of the code, as ``(file:line: code)``; empty if none is known.
+        line: the line of the code, as ``(file:line: code)``; empty if none is known.
         converts: whether a Python number was needed, which is a constant in the program.
         is_own: whether the model compares or converts sizes itself, without a call of torch.
         function: the function of torch that compares or converts them; None if there is none.
@@ -75,7 +75,7 @@ class Condition:
     expression: Any
     raises: bool = False
     cause: str = BRANCH
-    place: str = ""
+    line: str = ""
     converts: bool = False
     is_own: bool = False
     function: Any = None
@@ -112,7 +112,7 @@ def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[C
     for question in sorted(questions, key=lambda question: not questions[question].is_own):
         line, is_own = questions[question]
         if isinstance(question, Boolean) and question.free_symbols <= sizes.keys():
-            asked = Condition(question, place=line, is_own=is_own)
+            asked = Condition(question, line=line, is_own=is_own)
             if asked.holds(sizes) != asked.holds(others):
                 yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
 
@@ -148,9 +148,9 @@ def recorded_conditions(
     for dim, line in _squeezed(program):
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
-        conditions.setdefault(expression, Condition(expression, cause=cause, place=line, is_own=True))
+        conditions.setdefault(expression, Condition(expression, cause=cause, line=line, is_own=True))
     bounds = [
-        (Condition(bound, raises=True, place=at), is_static) for bound, at, is_static in index_bounds(program, defined)
+        (Condition(bound, raises=True, line=at), is_static) for bound, at, is_static in index_bounds(program, defined)
     ]
     conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
     conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
@@ -196,7 +196,7 @@ def inner_conditions(program: ExportedProgram, defined: Mapping[sympy.Symbol, An
                 predicates |= {number >= 0: "gives a function a negative number" for number in _inner(given, defined)}
         for predicate, cause in predicates.items():
             if predicate not in known and predicate != sympy.true:
-                known[predicate] = Condition(predicate, cause=cause, place=call_line(node).strip())
+                known[predicate] = Condition(predicate, cause=cause, line=call_line(node).strip())
     return list(known.values())
 
 
