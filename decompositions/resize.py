@@ -196,6 +196,23 @@ def _antialiasing_weights(kernel: Kernel, reach: int) -> WeightFunction:
     return weigh
 
 
+def _copying(weigh: WeightFunction) -> WeightFunction:
+    """Returns a function that computes the same weights, but copies an axis that keeps its size, whatever its factor.
+
+    Source: compute_source_index_and_lambda and the passes of separable_upsample_generic_Nd in UpSampleKernel.cpp.
+    """
+
+    def weights(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
+        table = weigh(size, out, align_corners, factor, dtype)
+        if factor is None or align_corners:
+            return table
+        is_copied = torch.full((), size) == torch.full((), out)
+        copy = torch.arange(size).unsqueeze(1) == torch.arange(out)
+        return torch.where(is_copied, copy.to(dtype), table)
+
+    return weights
+
+
 def _filter(
     self: Tensor, output_size: Sequence[int], align_corners: bool, factors: Sequence[Factor], weigh: WeightFunction
 ) -> Tensor:
@@ -220,8 +237,10 @@ def _uint8_matmul_along(self: Tensor, axis: int, weights: Tensor) -> Tensor:
     return (matmul_along(self, axis, fixed) / unit + 0.5).floor().clamp(0, 255)
 
 
-_LINEAR, _CUBIC = _interpolation_weights(_triangle, 1), _interpolation_weights(_cubic(-0.75), 2)
-_LINEAR_ANTIALIASED, _CUBIC_ANTIALIASED = _antialiasing_weights(_triangle, 1), _antialiasing_weights(_cubic(-0.5), 2)
+_LINEAR, _CUBIC = _copying(_interpolation_weights(_triangle, 1)), _interpolation_weights(_cubic(-0.75), 2)
+_LINEAR_ANTIALIASED, _CUBIC_ANTIALIASED = (
+    _copying(_antialiasing_weights(kernel, reach)) for kernel, reach in ((_triangle, 1), (_cubic(-0.5), 2))
+)
 
 
 @decomposes(aten.upsample_linear1d.default)

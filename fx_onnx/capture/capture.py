@@ -56,7 +56,7 @@ from fx_onnx.capture.proof.dim_relations import dim_relations
 from fx_onnx.capture.proof.dim_summaries import dim_table
 from fx_onnx.capture.proof.paired_runs import PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
-from fx_onnx.capture.proof.size_words import excluded_size, sentence
+from fx_onnx.capture.proof.size_words import message_id, sentence
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.saved_guards import restore_guards
@@ -80,7 +80,7 @@ Decided = Callable[[str], None]
 _BRANCHES = "data_branches"
 _WRONG_AT_EXAMPLE = (
     "The exported model is wrong at the sizes of the example too, because the code computes something else than while "
-    "torch traces, when a size is no int {}."
+    "torch traces, when a size is no int{}."
 )
 _NUMBERS_IN_STRICT_MODE = (
     "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
@@ -160,19 +160,21 @@ def _checked(request: Request, result: Captured) -> Capture:
     strategy = "given" if is_given else f"torch.export(strict={result.strict})"
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
-    findings = [condition for condition in facts.conditions if condition.kind == "finding"]
+    sentences: dict[MessageId, list[str]] = {}
+    for condition in facts.conditions:
+        if condition.kind == "finding":
+            sentences.setdefault(message_id(condition), []).append(sentence(condition, facts.sizes))
+    other_line = [] if facts.other_line is None else [f" {facts.other_line}".rstrip()]
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
-        MessageId.RELATED_DIMS: map(str, result.relations),
+        MessageId.RELATED_DIMS: [*map(str, result.relations), *sentences.get(MessageId.RELATED_DIMS, ())],
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: [
-            *(sentence(finding, facts.sizes) for finding in findings if excluded_size(finding) is None),
-            *([] if facts.other_line is None else [_WRONG_AT_EXAMPLE.format(facts.other_line).replace(" .", ".")]),
+            *sentences.get(MessageId.SIZE_CONDITION, ()),
+            *facts.sizes.narrowed(),
+            *map(_WRONG_AT_EXAMPLE.format, other_line),
         ],
-        MessageId.EXCLUDED_SIZE: [
-            *(sentence(finding, facts.sizes) for finding in findings if excluded_size(finding) is not None),
-            *result.data_sizes.findings,
-        ],
+        MessageId.EXCLUDED_SIZE: [*sentences.get(MessageId.EXCLUDED_SIZE, ()), *result.data_sizes.findings],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: map(str, result.changed_values),
     }

@@ -71,8 +71,7 @@ class Request:
             order.
         float_leaves: The places of the dynamic floats among the leaves of ``(args, kwargs)``.
         dynamic_shapes: The dynamic shapes in the form that `torch.export.export` takes: a dict by parameter name
-            without strings, or an AdditionalInputs as the user gave it. None if nothing is dynamic or the model is an
-            ExportedProgram.
+            without strings, or an AdditionalInputs as the user gave it. None if nothing is dynamic.
         inputs: What was requested of each tensor among the example arguments, in the order of the graph's inputs.
         input_names: Names of the graph's first inputs.
         weights: The weights of the module.
@@ -141,7 +140,7 @@ def parse_request(
         dynamic_shapes: Any form that torch.export takes. Strings may be dims, and `input_names` may be keys. An input
             that a dict omits is static. `Dim.DYNAMIC` for an int or a float makes it a 0-d input. Axes given for a
             container (such as a cache) apply to every tensor in it that has them. Negative axes count from the last.
-            For an ExportedProgram, `dynamic_shapes` only names the dims.
+            For an ExportedProgram, `dynamic_shapes` only names the dims, and narrows their ranges.
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`, where the name is one of `input_names`, a
             parameter of the forward or one of `output_names`. Axes in a list are named `NAME_dynamic_axes_1` and so on.
         training: The mode in which to capture the module; None for its own mode.
@@ -179,7 +178,7 @@ def parse_request(
         model=model,
         args=args,
         kwargs=dict(kwargs),
-        dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
+        dynamic_shapes=for_torch,
         inputs=shapes.tensors(),
         input_names=names_in[: len(shapes.inputs)],
         weights=_weight_names(model, names_in, names_out, shapes),

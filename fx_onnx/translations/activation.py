@@ -151,8 +151,13 @@ def _softplus(op: Emitter, x: Value) -> Value:
 
 @translates(aten.glu.default)
 def aten_glu(op: Emitter, self: Value, dim: int = -1) -> Value:
-    """Emits Split and Mul: the first half along ``dim`` times the sigmoid of the second half."""
-    value, gate = op.Split(self, axis=dim, num_outputs=2, outputs=2)
+    """Emits Split and Mul: the first half along ``dim`` times the sigmoid of the second half.
+
+    ONNX Split with num_outputs refuses an empty axis, as which a dynamic one may be.
+    """
+    half = op.out_sizes[dim]
+    halves = {"num_outputs": 2} if isinstance(half, int) else {}
+    value, gate = op.Split(self, None if halves else op.shape([half, half]), axis=dim, outputs=2, **halves)
     return op.Mul(value, op.Sigmoid(gate))
 
 

@@ -112,12 +112,23 @@ def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Fact
         return False
     scales: Sequence[float | None] = [None] * len(outs) if operands.scales is None else operands.scales
     for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
-        if factor and not (isinstance(size, int) and isinstance(out, int)):
-            # The size is dynamic. The positions of a large size begin with those of every smaller size.
-            size, out = _MAX_CHECKED_SIZE, math.floor(_MAX_CHECKED_SIZE * factor)
-        if isinstance(size, int) and isinstance(out, int) and not _same_elements(size, out, factor, scale, exact):
+        if len(sizes) != 2 and _may_copy(size, out, factor):
+            return False  # torch copies only images, if they are small
+        if not (isinstance(size, int) and isinstance(out, int)):
+            factor = factor or _constant_ratio(size, out)
+            if factor is None:
+                return False  # torch and Resize round the ratio of two sizes differently
+            # The positions of a large size begin with those of every smaller size.
+            size, out, scale = _MAX_CHECKED_SIZE, math.floor(_MAX_CHECKED_SIZE * factor), scale or factor
+        if not _same_elements(size, out, factor, scale, exact):
             return False
     return True
+
+
+def _constant_ratio(size: Size, out: Size) -> Factor:
+    """Returns out / in where that is one number for all sizes, as for twice a dynamic size; else None."""
+    ratio = symbolic_sizes.expression(out) / symbolic_sizes.expression(size)
+    return float(ratio) if ratio.is_Rational else None
 
 
 # ---------------------------------------------------------------- the predicates
@@ -157,7 +168,7 @@ def _reads_same_elements_vec(exact: bool) -> Callable[..., bool]:
     return is_supported
 
 
-def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
+def _interpolates_equally(attributes: Attributes) -> Callable[..., bool]:
     """Returns a predicate for the overloads that take a factor for each axis."""
 
     def is_supported(
@@ -165,24 +176,28 @@ def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
         scales_h: Factor = None, scales_w: Factor = None,
     ) -> bool:  # fmt: skip
         factors = (scales_d, scales_h, scales_w)[5 - self.dim() :] if self.dim() > 3 else (scales,)
-        return _is_interpolation(self, output_size, align_corners, factors, antialias)
+        return _is_interpolation(self, output_size, align_corners, factors, attributes)
 
     return is_supported
 
 
-def _interpolates_equally_vec(antialias: bool) -> Callable[..., bool]:
+def _interpolates_equally_vec(attributes: Attributes) -> Callable[..., bool]:
     """Returns a predicate for the overloads ``vec``, which take a list of factors."""
 
     def is_supported(
         input: Tensor, output_size: Sequence[Size] | None, align_corners: bool, scale_factors: Factors | None
     ) -> bool:
-        return _is_interpolation(input, output_size, align_corners, scale_factors, antialias)
+        return _is_interpolation(input, output_size, align_corners, scale_factors, attributes)
 
     return is_supported
 
 
 def _is_interpolation(
-    self: Tensor, output_size: Sequence[Size] | None, align_corners: bool, factors: Factors | None, antialias: bool
+    self: Tensor,
+    output_size: Sequence[Size] | None,
+    align_corners: bool,
+    factors: Factors | None,
+    attributes: Attributes,
 ) -> bool:
     """Returns whether Resize interpolates as torch does.
 
@@ -191,8 +206,16 @@ def _is_interpolation(
     if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
         return False
     if align_corners:
-        return not antialias
-    return _exact_operands(*_axes_of(self, output_size, factors)) is not None
+        return "antialias" not in attributes
+    axes = _axes_of(self, output_size, factors)
+    if not _copies(attributes) and all(map(_may_copy, *axes)):
+        return False  # ONNX Runtime copies it
+    return _exact_operands(*axes) is not None
+
+
+def _copies(attributes: Attributes) -> bool:
+    """Returns whether torch copies an axis that keeps its size, whatever its factor; it computes others."""
+    return attributes["mode"] == "linear" or "antialias" in attributes
 
 
 # ---------------------------------------------------------------- the translations
@@ -214,7 +237,17 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
     scales = _ratios(sizes, outs) if scales is None else scales
     if scales is None:
         return op.Resize(self, None, None, op.shape([*op.sizes(self)[:2], *outs]), **attributes)
-    return op.Resize(self, None, op.constant([1.0, 1.0, *scales], DataType.FLOAT), **attributes)
+    factor = op.constant([1.0, 1.0, *scales], DataType.FLOAT)
+    if _copies(attributes) and any(map(_may_copy, sizes, outs, scales)):
+        factor = op.Where(op.Equal(op.shape(op.sizes(self)), op.shape(op.out_sizes)), [1.0], factor)
+    return op.Resize(self, None, factor, **attributes)
+
+
+def _may_copy(size: Size, out: Size, factor: Factor) -> bool:
+    """Returns whether an axis keeps its size with a factor above 1, or may do so, as 2 * 1.4 is rounded down to 2."""
+    if isinstance(size, int) and isinstance(out, int):
+        return size == out and factor not in (None, 1)
+    return factor is not None and 1 < factor < 2
 
 
 def _ratios(sizes: Sequence[Size], outs: Sequence[Size]) -> list[float] | None:
@@ -335,6 +368,6 @@ for _target, _attributes, _axes in (
     (aten._upsample_bilinear2d_aa, _LINEAR_ANTIALIAS, 2),
     (aten._upsample_bicubic2d_aa, _CUBIC_ANTIALIAS, 2),
 ):
-    _functions, _antialias = _upsample_interpolated(_attributes), "antialias" in _attributes
-    translates(_target.default, supports=_interpolates_equally(_antialias))(_functions[_axes - 1])
-    translates(_target.vec, supports=_interpolates_equally_vec(_antialias))(_functions[3])
+    _functions = _upsample_interpolated(_attributes)
+    translates(_target.default, supports=_interpolates_equally(_attributes))(_functions[_axes - 1])
+    translates(_target.vec, supports=_interpolates_equally_vec(_attributes))(_functions[3])

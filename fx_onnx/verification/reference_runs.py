@@ -99,6 +99,7 @@ class Sides:
     Attributes:
         program: the ONNX program.
         module: the module to compare with.
+        compared: what this is, for a sentence.
         tolerance: the allowed differences.
         provider: the execution provider.
     """
@@ -117,6 +118,7 @@ class Sides:
         """
         self.program, self.tolerance, self.provider = program, tolerance or Tolerance(), provider
         self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
+        self.compared = "the captured program" if module is None else "the module"
         self._run = run or onnx_runner(program, provider)
 
     @functools.cached_property

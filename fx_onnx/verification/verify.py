@@ -96,7 +96,7 @@ def verify(
         it writes. If one differs, the result has the cause. Call its ``check()`` to raise an error then.
 
     Raises:
-        ArgumentError: there is no module to compare with, or the arguments do not fit.
+        ArgumentError: there is no module to compare with, or the arguments do not fit it.
         VerificationError: the program returns fewer outputs than the module.
     """
     if not hasattr(program, "exported_program"):
@@ -163,7 +163,15 @@ class _Verifier:
         if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
             args, kwargs = resizer.arguments(fitted)
             self.skipped.append(_refused(resizer.label(resizer.sizes), resizer.label(fitted)))
-        self.samples.append(self.sides.sample(args, kwargs))
+        try:
+            self.samples.append(self.sides.sample(args, kwargs))
+        except AssertionError as error:
+            if self.sides.module is not self.sides.captured or not str(error).startswith("Guard failed"):
+                raise
+            raise ArgumentError(
+                f"The captured program does not take these arguments ({error}); give verify() the module.",
+                id=MessageId.CALL_OF_PROGRAM,
+            ) from error
         if other_sizes and resizer is not None:
             self.skipped += [resizer.reason] if resizer.reason else []
             rounds = list(resizer.rounds())
@@ -200,7 +208,8 @@ class _Verifier:
         label = resizer.label(sizes)
         expected = attempt(lambda: self.sides.expected(args, kwargs))
         if isinstance(expected, Exception):
-            return f"The sizes {label} are not compared, because the module refuses them: {first_line(expected)}"
+            refusal = f"{self.sides.compared} refuses them: {first_line(expected)}"
+            return f"The sizes {label} are not compared, because {refusal}"
         actual = attempt(lambda: self.sides.actual(args, kwargs))
         if isinstance(actual, Exception):
             result = SizeResult(label, (), f"the ONNX program fails: {_failure_text(actual)}", finding)

@@ -1,9 +1,11 @@
 """Upsampling."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 import fx_onnx
@@ -94,3 +96,67 @@ def test_factors_and_sizes_are_of_all_axes(options: dict[str, Any], dims: dict[i
     assert "axes" not in node.attributes
     (sizes_or_scales,) = [value for value in node.inputs[2:] if value is not None]
     assert sizes_or_scales.shape is None or list(sizes_or_scales.shape) == [4]
+
+
+class ToSize(torch.nn.Module):
+    """Enlarges x to a number of columns that is computed from its own."""
+
+    def __init__(self, size: Callable[[int], int], mode: str) -> None:
+        super().__init__()
+        self.size, self.mode = size, mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.interpolate(x, size=self.size(x.shape[2]), mode=self.mode)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize(
+    ("size", "emitted"), [(lambda n: 4, "Gather"), (lambda n: n + 5, "Gather"), (lambda n: 3 * n, "Resize")]
+)
+def test_nearest_to_a_size_of_a_dynamic_axis(size: Callable[[int], int], emitted: str, mode: str) -> None:
+    """Resize rounds the ratio of two sizes differently from torch: it reads other elements from 14 to 4."""
+    module = ToSize(size, mode)
+    program = fx_onnx.export(module, (torch.rand(1, 2, 9),), dynamic_shapes=({2: "n"},))
+    assert emitted in {node.op_type for node in program.model.graph}
+    for columns in (1, 3, 14, 33, 82):
+        x = torch.rand(1, 2, columns)
+        torch.testing.assert_close(program(x)[0], module(x), rtol=0, atol=0)
+
+
+class ByFactor(torch.nn.Module):
+    """Enlarges x by factors, of which some leave an axis of 2 or 3 as it is."""
+
+    def __init__(self, factors: tuple[float, ...], mode: str, antialias: bool) -> None:
+        super().__init__()
+        self.factors, self.mode, self.antialias = factors, mode, antialias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=self.factors, mode=self.mode, antialias=self.antialias)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("mode", "antialias", "factors"),
+    [
+        ("nearest", False, (1.4,)),
+        ("nearest", False, (1.25,)),
+        ("nearest-exact", False, (1.25, 2.0)),
+        ("linear", False, (1.4,)),
+        ("bilinear", False, (1.4, 2.0)),
+        ("bilinear", False, (1.25, 1.25)),
+        ("bilinear", True, (1.4, 2.0)),
+        ("bicubic", False, (1.4, 1.2)),
+        ("bicubic", False, (1.25, 1.25)),
+        ("bicubic", True, (1.25, 1.25)),
+        ("trilinear", False, (1.4, 1.2, 2.0)),
+    ],
+)
+def test_an_axis_keeps_its_size(mode: str, antialias: bool, factors: tuple[float, ...], is_dynamic: bool) -> None:
+    """torch copies such an axis where it interpolates linearly, and ONNX Runtime where all axes are such."""
+    module = ByFactor(factors, mode, antialias)
+    sizes = (2, 3, 3)[: len(factors)]
+    example = torch.rand(1, 2, *(5 if is_dynamic else size for size in sizes))
+    axes = {2 + axis: f"n{axis}" for axis in range(len(sizes))} if is_dynamic else {}
+    program = fx_onnx.export(module, (example,), dynamic_shapes=(axes,))
+    for x in (torch.rand(1, 2, *sizes), example):
+        torch.testing.assert_close(program(x)[0], module(x), rtol=1e-5, atol=1e-5)

@@ -224,7 +224,9 @@ def test_a_size_that_a_finding_excludes() -> None:
     )
     result = verify(program, (x + 1,), module=Branch())
     assert result.ok and "excludes batch=4: the ONNX program differs in 'mul' at batch=4: the largest" in str(result)
-    assert "The sizes batch=4 are not compared, because the module refuses them" in str(verify(program, (x,)))
+    assert "The sizes batch=4 are not compared, because the captured program refuses them" in str(verify(program, (x,)))
+    with pytest.raises(ArgumentError, match=r"not take these arguments \(Guard failed: .* > 4\); give verify\(\) the"):
+        verify(program, (x[:4],))
 
 
 def test_a_condition_that_the_export_did_not_tell_is_found() -> None:

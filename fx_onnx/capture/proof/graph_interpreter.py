@@ -13,6 +13,7 @@ from fx_onnx.capture.patches.data_conditions import current_path
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 __all__ = ["GraphInterpreter"]
 
@@ -52,9 +53,22 @@ class GraphInterpreter(torch.fx.Interpreter):
             self._define(result, captured)
             if not self._has_shape(result, captured):
                 self._others.append(n)
-        elif not (self._is_empty or _fits(result, captured)):
+        elif not (self._is_empty or (_fits(result, captured) and self._keeps_shape(n, result))):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
+
+    def _keeps_shape(self, node: torch.fx.Node, result: Any) -> bool:
+        """Returns whether a view keeps the shape of its tensor if it does in the captured graph.
+
+        Such a view, as a slice of all rows, has no ONNX operator.
+        """
+        if not isinstance(node.target, OpOverload) or not node.target.is_view or not isinstance(result, torch.Tensor):
+            return True
+        source: Any = node.args[0]
+        if result.shape == self.env[source].shape:
+            return True
+        before, after = ([expression(size) for size in of.meta["val"].shape] for of in (source, node))
+        return before != after
 
     def _leaves_out(self, assertion: Any) -> bool:
         """Returns whether an assertion is left out. On one path of a model, its conditions tell more, which stay."""

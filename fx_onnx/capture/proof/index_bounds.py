@@ -34,12 +34,15 @@ _DTYPES = {
 }  # fmt: skip
 """The dtypes that hold the positions of a sequence exactly."""
 _MASKS = {torch.bool, torch.uint8}
-"""The dtypes of an index that tells which rows are read, and not where they are."""
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
 _LOOKUPS = frozenset({
     "gather", "index_add", "index_copy", "index_fill", "index_select", "scatter", "scatter_add", "scatter_reduce",
 })  # fmt: skip
 """Operators that take a tensor, an axis of it, and indices into this axis."""
+_SELECTS = {aten.select.int, aten.select_copy.int, aten.select_scatter.default}
+"""Operators whose last arguments are an axis and a number, the index into it."""
+_FROM_BOTH_ENDS = {*_SELECTS, aten.index.Tensor}
+"""Operators for which a negative index counts from the end; the others refuse it."""
 _FORMULAS_OF_ONE: dict[str, Callable[[Range], Range]] = {
     "abs": lambda a: (sympy.Max(0, a[0], -a[1]), sympy.Max(-a[0], a[1])),
     "neg": lambda a: (-a[1], -a[0]),
@@ -68,29 +71,39 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
         values = _range(node, known)
         if values is not None and all(bound.is_integer for bound in values):  # a fraction is rounded later
             known[node] = values
-        for table, axis, index in _lookups(node):
-            rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
-            if index in known and index.meta["val"].dtype not in _MASKS:
-                (low, high), rows = known[index], expression(rows)
+        for rows, index in _lookups(node):
+            values = known.get(index) or _scalar(index)
+            if values is not None and not _is_mask(index):
+                low, high = values
                 is_static = bool(rows.is_number)
-                bounds = [sympy.Le(high + 1, rows)]
-                if is_static:
-                    first = -rows if node.target is aten.index.Tensor else 0  # the others refuse negative indices
-                    bounds.append(sympy.Ge(low, first))
-                elif low != 0:  # no index is outside of an empty table if there is no index
-                    bounds = [sympy.Or(*bounds, sympy.Lt(high, low))]
+                first = -rows if node.target in _FROM_BOTH_ENDS else 0
+                bounds = [sympy.Le(high + 1, rows), sympy.Ge(low, first)]
+                if not is_static and low != 0:  # no index is outside of an empty table if there is no index
+                    bounds = [sympy.Or(bound, sympy.Lt(high, low)) for bound in bounds]
                 for condition in (bound for bound in bounds if bound.free_symbols):
                     yield condition.xreplace(defined), _line(node), is_static
 
 
-def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:
-    """Yields each table that a node reads with an index, the axis, and the index."""
+def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:
+    """Yields the number of rows of each table that a node reads with an index, and the index."""
+    reads: list[tuple[Any, Any, Any]] = []  # the tables, the axes and the indices
     if node.target is aten.embedding.default:
-        yield node.args[0], 0, node.args[1]  # type: ignore[misc]
+        reads = [(node.args[0], 0, node.args[1])]
     elif _packet(node) in _LOOKUPS:
-        yield node.args[0], node.args[1], node.args[2]  # type: ignore[misc]
+        reads = [(node.args[0], node.args[1], node.args[2])]
+    elif node.target in _SELECTS:
+        reads = [(node.args[0], node.args[-2], node.args[-1])]
     elif node.target is aten.index.Tensor:
-        yield from ((node.args[0], axis, index) for axis, index in enumerate(node.args[1]) if index is not None)  # type: ignore[misc,arg-type]
+        indices: Any = node.args[1]
+        reads = [(node.args[0], axis, index) for axis, index in enumerate(indices) if index is not None]
+    for table, axis, index in reads:
+        shape = table.meta["val"].shape
+        yield expression(shape[axis] if shape else 1), index
+
+
+def _is_mask(index: Any) -> bool:
+    """Returns whether an index tells which rows are read, and not where they are."""
+    return isinstance(index, torch.fx.Node) and getattr(index.meta["val"], "dtype", None) in _MASKS
 
 
 def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | None:

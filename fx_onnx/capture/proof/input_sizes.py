@@ -24,6 +24,7 @@ from fx_onnx.capture.dynamic_dims import (
 )
 from fx_onnx.capture.proof.size_candidates import Condition, Sizes, all_hold
 from fx_onnx.capture.request import Request
+from fx_onnx.sizes.size_text import sizes_in_words
 from fx_onnx.sizes.trial_sizes import SIZES
 from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.torch_private import pytree
@@ -76,29 +77,45 @@ class InputSizes:
 
     @cached_property
     def _ranges(self) -> dict[str, tuple[int, int | None]]:
-        """The (min, max) of Dim objects by name."""
+        """The (min, max) of Dim objects by name; the max is None if there is none."""
         leaves = pytree.tree_leaves(self._request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
-        return {dim.__name__: (dim.min, dim.max) for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")}
+        dims = [dim for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")]
+        return {dim.__name__: (dim.min, dim.max if isinstance(dim.max, int) else None) for dim in dims}
 
     def declared(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
-        """Returns the smallest and the largest size that the user declares for a dim; a program has its own."""
-        if isinstance(self._request.model, ExportedProgram):
-            span = self._program.range_constraints.get(symbol)
-            if span is None or not (is_from_file(self.shape_env) or has_dim(self.inputs, symbol)):
-                return 0, None  # torch narrows the range of Dim.AUTO itself
-            return int(span.lower), int(span.upper) if span.upper.is_Integer else None
-        low, high = self._ranges.get(self.names.get(symbol, ""), (None, None))
-        return low or 0, high
+        """Returns the smallest and the largest size that the user declares for a dim, here and in a given program."""
+        (low, high), (least, most) = self._ranges.get(self.names.get(symbol, ""), (0, None)), self._captured(symbol)
+        return max(low, least), min((end for end in (high, most) if end is not None), default=None)
+
+    def _captured(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
+        """Returns the smallest and the largest size for which the user captured a program."""
+        span = self._program.range_constraints.get(symbol)
+        is_given = span is not None and isinstance(self._request.model, ExportedProgram)
+        if not is_given or not (is_from_file(self.shape_env) or has_dim(self.inputs, symbol)):
+            return 0, None  # torch narrows the range of Dim.AUTO itself
+        return int(span.lower), int(span.upper) if span.upper.is_Integer else None
+
+    def narrowed(self) -> Iterator[str]:
+        """Yields a sentence for each Dim that allows more sizes than those for which the user captured the program."""
+        for symbol, name in self.names.items():
+            low, high = self._ranges.get(name, (0, None))
+            first, last = self._captured(symbol)
+            if 0 < low < first or (high is not None and last is not None and high > last):
+                captured, asked = (sizes_in_words(*span, least=1) for span in ((first, last), (low, high)))
+                yield (
+                    f"The exported model takes for {name!r} the sizes {captured}, for which the ExportedProgram was "
+                    f"captured, and not {asked}; capture it with this range."
+                )
 
     def requested(self, symbol: sympy.Symbol, sizes: Sequence[int]) -> list[int]:
         """Returns those of the given sizes, and of the example's, that the user requests for a dim."""
         low, high = self.declared(symbol)
         return sorted({n for n in (*sizes, self.larger[symbol]) if n >= low and (high is None or n <= high)})
 
-    def excluded(self, condition: Condition) -> list[Sizes]:
-        """Returns the requested sizes for which a condition is false."""
+    def excluded(self, condition: Condition, *more: int) -> list[Sizes]:
+        """Returns the requested sizes for which a condition is false, among them ``more``."""
         symbols = condition.symbols
-        tried = SIZES[min(len(symbols), len(SIZES)) - 1]
+        tried = (*more, *SIZES[min(len(symbols), len(SIZES)) - 1])
         if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
             tried = (1, *tried)
         sizes = [self.requested(symbol, tried) for symbol in symbols]

@@ -31,6 +31,7 @@ from fx_onnx.torch_internals.torch_private import OpOverload, pytree, symbolic_e
 
 __all__ = [
     "BRANCH",
+    "EQUATES",
     "RAISES",
     "Condition",
     "Sizes",
@@ -45,6 +46,7 @@ __all__ = [
 Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
 RAISES = "raises an exception for other sizes"
+EQUATES = "broadcasts one of these sizes to the other"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -97,14 +99,6 @@ class Condition:
     def holds(self, sizes: Sizes) -> bool:
         """Returns whether the condition is true for sizes."""
         return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
-
-    def is_in_branch(self, branches: Iterable[Condition], excluded: Sequence[Sizes]) -> bool:
-        """Returns whether a branch is not taken for the excluded sizes, as ``size == 1`` before ``size < 2``.
-
-        What torch checks there is no exception of a model that runs for other sizes too.
-        """
-        within = (branch for branch in branches if set(branch.symbols) <= set(self.symbols))
-        return any(not any(map(branch.holds, excluded)) for branch in within)
 
 
 def all_hold(conditions: Iterable[Condition], sizes: Sizes) -> bool:

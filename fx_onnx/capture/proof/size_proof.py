@@ -25,6 +25,7 @@ from fx_onnx.capture.proof.input_sizes import MANY, InputSizes
 from fx_onnx.capture.proof.paired_runs import PROGRAM_FAILS, Outcome, PairedRuns
 from fx_onnx.capture.proof.size_candidates import (
     BRANCH,
+    EQUATES,
     RAISES,
     Condition,
     Sizes,
@@ -80,18 +81,22 @@ class SizeProof:
         """The conditions on which the program relies, the bounds first.
 
         The guards are decided in the order of the forward: an exception that torch raises for some sizes tells nothing
-        about the sizes for which the program is another one already, nor does what it checks in a dropped branch.
+        about the sizes for which the program is another one already.
         """
         kept: dict[Condition, list[Sizes]] = {}
-        dropped: list[Condition] = []
         for condition in self._guards:
             known = [other for other in kept if set(other.symbols) <= set(condition.symbols)]
             points = [p for p in self.sizes.excluded(condition) if all_hold(known, p)]
-            if condition.raises and condition.is_in_branch(dropped, points):
-                condition = replace(condition, raises=False)
+            if condition.raises and not (points or isinstance(condition.expression, sympy.Eq)):
+                # torch need not check this for a size 1; equal sizes may be broadcast there.
+                small = [p for p in self.sizes.excluded(condition, 1) if all_hold(known, p)]
+                points = small if self._runs.all_raise(self._tries(small, list(kept))) else []
+            if condition.raises and condition.guard is not None:
+                first = next(self._tries(points, list(kept)), None)  # torch may also check this in a dropped branch
+                if first is not None and self._runs.outcome(first) not in (Outcome.RAISES, Outcome.UNKNOWN):
+                    condition = replace(condition, raises=False)
             decided = list(self._decided(condition, points, list(kept))) if points else []
             kept.update(dict.fromkeys(decided, points))
-            dropped += [condition] if points and not decided else []
         for condition in sorted(kept, key=lambda condition: len(kept[condition])):
             others = [other for other in kept if other is not condition and other.kind == condition.kind]
             others = [other for other in others if set(other.symbols) <= set(condition.symbols)]
@@ -193,6 +198,8 @@ class SizeProof:
         tried: Tried = self._runs.decided(self._tries(points, kept))
         if condition.converts and all(outcome is Outcome.EQUAL for _, outcome in tried):  # it may be used as `n % 3`
             tried = self._runs.decided(self._tries(points, kept, _NEAREST))
+        if all(outcome is Outcome.RAISES for _, outcome in tried):  # where another guard is false too, it may raise
+            tried = self._runs.decided(self._tries(self._only_excluded(condition, points), kept)) or tried
         outcomes = {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | _OPEN) or not outcomes:
             yield self._witnessed(condition, tried, _WRONG)
@@ -204,6 +211,12 @@ class SizeProof:
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
             disproved_guards(self.sizes.shape_env).append(condition.guard)
+
+    def _only_excluded(self, condition: Condition, points: Sequence[Sizes]) -> Sequence[Sizes]:
+        """Returns those of the sizes for which a condition is false at which all other guards of its dims hold."""
+        symbols = set(condition.symbols)
+        others = [guard for guard in self._guards if guard is not condition and symbols.issuperset(guard.symbols)]
+        return [point for point in points if all_hold(others, point)]
 
     def _witnessed(self, condition: Condition, tried: Tried, outcomes: Set[Outcome]) -> Condition:
         """Returns a condition with the first size that had one of the outcomes; without one it is not certain."""
@@ -243,7 +256,7 @@ class SizeProof:
         yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
-        """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
+        """Yields a condition that torch checks, and the sizes for which a broadcast is right all the same.
 
         Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
         """
@@ -251,29 +264,26 @@ class SizeProof:
         if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
             yield replace(condition, is_certain=False)
             return
-        for point, outcome in self._runs.decided(self._tries(list(self._broadcasts(condition, points, kept)), kept)):
-            exception = sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
-            if outcome is not Outcome.RAISES and len(condition.symbols) > 1:
-                yield replace(condition, is_certain=False)  # the sizes of the program may follow from the condition
+        for side in self._broadcasts(condition):
+            exception, at_one = sympy.Eq(side, 1), condition_of(sympy.Eq(side, 1), condition.symbols)
+            small = [point for point in self.sizes.excluded(condition, 1) if at_one(*point.values())]
+            tried = self._runs.decided(self._tries(small, kept))
+            outcomes = {outcome for _, outcome in tried}
+            if len(condition.symbols) > 1 and outcomes - {Outcome.RAISES}:
+                # The sizes of the program may follow from the condition.
+                yield replace(condition, is_certain=False, cause=EQUATES)
                 return
-            if outcome not in (Outcome.RAISES, Outcome.EQUAL):
+            if not outcomes <= {Outcome.RAISES, Outcome.EQUAL}:
                 wrong = replace(condition, expression=sympy.Not(exception), cause=BRANCH)
-                yield self._witnessed(wrong, [(point, outcome)], {outcome})
-            if outcome is not Outcome.RAISES:
+                yield self._witnessed(wrong, tried, outcomes - {Outcome.RAISES, Outcome.EQUAL})
+            if outcomes - {Outcome.RAISES}:
                 expression = sympy.Or(expression, exception)
         yield replace(condition, expression=expression, kind="bound")
 
-    def _broadcasts(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields excluded sizes for which a side of a comparison is 1."""
-        symbols, sides = condition.symbols, condition.expression.args
-        if 0 in sides or not isinstance(condition.expression, (sympy.Eq, sympy.Ge)):
-            return
-        are_one = [condition_of(sympy.Eq(side, 1), symbols) for side in sides]
-        given = {symbol: self.sizes.larger[symbol] for symbol in symbols}
-        at_one = ({**given, symbol: 1} for symbol in symbols if self.sizes.may_be(symbol, 1, kept))
-        excluded = (point for point in (*at_one, *points) if not condition.holds(point))
-        small = (point for point in excluded if any(is_one(*point.values()) for is_one in are_one))
-        yield from itertools.islice(small, 2)
+    def _broadcasts(self, condition: Condition) -> Sequence[Any]:
+        """Returns the sides of a comparison of which one may be 1."""
+        compares = isinstance(condition.expression, (sympy.Eq, sympy.Ge)) and 0 not in condition.expression.args
+        return [side for side in condition.expression.args if not side.is_number] if compares else []
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, the smallest ones, and others.

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import sympy
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
-from fx_onnx.capture.proof.size_candidates import RAISES, Condition, weaker_conditions
+from fx_onnx.capture.proof.size_candidates import EQUATES, RAISES, Condition, weaker_conditions
+from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.sizes.dim_table import SizeCondition
 from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.sizes.trial_sizes import SIZES
 
-__all__ = ["READABLE", "described", "excluded_size", "sentence"]
+__all__ = ["READABLE", "described", "message_id", "sentence"]
 
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 READABLE = 100  # the length of a condition in a sentence
@@ -29,9 +30,16 @@ def described(conditions: list[Condition], sizes: InputSizes) -> Iterator[SizeCo
         yield SizeCondition(*told, witness, condition.seen, condition.test)
 
 
+def message_id(finding: Condition) -> MessageId:
+    """Returns the kind of a finding: it relates dims, excludes one size, or restricts the sizes otherwise."""
+    if finding.cause == EQUATES:
+        return MessageId.RELATED_DIMS
+    return MessageId.SIZE_CONDITION if _excluded_size(finding) is None else MessageId.EXCLUDED_SIZE
+
+
 def sentence(finding: Condition, sizes: InputSizes) -> str:
     """Returns a finding as one sentence."""
-    only, verb = excluded_size(finding), "is" if finding.is_certain else "may be"
+    only, verb = _excluded_size(finding), "is" if finding.is_certain else "may be"
     text, cause = _text(finding, sizes), finding.cause
     where = f"correct only where {text if len(text) <= READABLE else _summary(finding, sizes)}"
     if only is not None:
@@ -49,7 +57,7 @@ def _summary(finding: Condition, sizes: InputSizes) -> str:
     return f"a condition on {' and '.join(names)} holds ({seen}program.dims.conditions has it)"
 
 
-def excluded_size(condition: Condition) -> int | None:
+def _excluded_size(condition: Condition) -> int | None:
     """Returns the one size that a condition on one dim excludes; None if it excludes others."""
     expression = condition.expression
     if len(condition.symbols) != 1 or expression.func.__name__ != "Unequality":
@@ -69,7 +77,7 @@ def _text(condition: Condition, sizes: InputSizes) -> str:
     is_short = condition.converts and len(text) <= _LONG
     if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
         return text
-    only = excluded_size(condition)
+    only = _excluded_size(condition)
     label = sizes.names[symbols[0]]
     least = 1 if isinstance(expression, sympy.Or) else 2  # such a condition names an exception
     return f"{label} != {only}" if only is not None else simple_condition(condition.test, label, least) or text

@@ -66,3 +66,22 @@ def test_arguments_have_the_sizes() -> None:
     args, _ = sizes.arguments({n: 7, m: 1, (1, 1): 4}, resized_empty)
     assert args[1].shape == (1, 4)
     assert sizes.elements({n: 7, m: 1}) == 16
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected", "told"),
+    [
+        (Dim("b"), Dim("b", min=3, max=6), (3, 6), ""),
+        (Dim.AUTO, Dim("b", max=6), (0, 6), ""),
+        (Dim("b", min=3, max=8), Dim("b", min=4, max=6), (4, 6), ""),
+        (Dim("b", min=3, max=8), Dim("b"), (3, 8), ""),
+        (Dim("b", min=3, max=8), Dim("b", max=9), (3, 8), "'b' the sizes 3 to 8, for which the ExportedProgram was"),
+        (Dim("b", min=3, max=8), Dim("b", min=1), (3, 8), "and not 1 or more; capture it with this range."),
+    ],
+)
+def test_a_range_narrows_that_of_a_given_program(own: Any, asked: Any, expected: object, told: str) -> None:
+    """A wider range is told."""
+    program = torch.export.export(Function(lambda x: x * 2), (t(5, 2),), dynamic_shapes=({0: own},))
+    sizes = InputSizes(parse_request(program, dynamic_shapes=({0: asked},)), program)
+    assert sizes.declared(sizes.inputs[0].dim(0)) == expected
+    assert bool(told) == bool(list(sizes.narrowed())) and all(told in text for text in sizes.narrowed())

@@ -66,3 +66,18 @@ def test_a_condition_that_nobody_can_read_is_a_summary() -> None:
     found, (message,) = captured(mixed, t(5, 4), t(6, 4))
     assert len(str(found.dims.conditions[0])) > 100
     assert re.search(r"where a condition on n1? and n1? holds \(is false for n1?=\d+, n1?=\d+; program", message)
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "condition"),
+    [
+        (lambda x, y: x.view(-1, 2, 4) + y.view(-1, 1, 4), 3, "n // 2 == n1"),
+        (lambda x, y: x[:-2].view(-1, 1, 4) * y.view(-1, 1, 4), 4, "max(0, n - 2) == n1"),
+    ],
+)
+def test_a_broadcast_of_two_expressions_relates_the_dims(
+    function: Callable[..., object], rows: int, condition: str
+) -> None:
+    _, (message,) = captured(function, t(6, 4), t(rows, 4))
+    assert message.startswith(f"The exported model may be correct only where {condition}, because the code broadcasts")
+    assert message.endswith("[fx-onnx explain FX1204]")
