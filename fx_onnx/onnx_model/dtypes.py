@@ -59,19 +59,13 @@ _SINCE: dict[DataType, int] = {
 
 
 def onnx_dtype(dtype: torch.dtype) -> DataType:
-    """Returns the ONNX element type of a torch dtype.
+    """Returns the ONNX element type of a torch dtype. Packed 4-bit floats are their bytes, as torch computes on them.
 
     Raises:
-        ArgumentError: ONNX has no such element type (quantized dtypes, complex32, packed 4-bit floats), or torch cannot
-            create tensors of the dtype (int4).
+        ArgumentError: ONNX has no such element type (quantized dtypes, complex32), or torch cannot create tensors of
+            the dtype (int4).
     """
-    element_type = _TO_ONNX.get(dtype)
-    if element_type is None and is_packed(dtype):
-        raise ArgumentError(
-            f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
-            "tensor.view(torch.uint8), and unpack them in the forward.",
-            id=MessageId.DTYPE,
-        )
+    element_type = DataType.UINT8 if is_packed(dtype) else _TO_ONNX.get(dtype)
     if element_type is None:
         raise ArgumentError(
             f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.", id=MessageId.DTYPE
