@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_path, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.findings import warn
@@ -19,7 +20,7 @@ from fx_onnx.messages.progress import hides_progress
 if TYPE_CHECKING:
     from fx_onnx.applications.tasks import Task
 
-__all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source"]
+__all__ = ["Source", "find_row", "is_packed", "load_config", "load_model", "named_class", "read_source"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,24 @@ def _in_float32(model: Any, *, is_own: bool) -> Any:
     """
     if str(getattr(model, "dtype", None)) not in ("torch.float16", "torch.bfloat16"):
         return model
-    return (model if is_own else copy.deepcopy(model)).float()
+    model = model if is_own else copy.deepcopy(model)
+    if not is_packed(model):
+        return model.float()
+    for tensor in model.state_dict(keep_vars=True).values():  # float() would convert packed weights of 8-bit floats
+        if str(tensor.dtype) in ("torch.float16", "torch.bfloat16"):
+            tensor.data = tensor.data.float()
+    return model
+
+
+_PACKED = ("fp8", "mxfp4", "gguf", "compressed-tensors")
+"""The quantization methods of transformers whose weights stay packed on a CPU."""
+
+
+def is_packed(model: Any) -> bool:
+    """Returns whether a model of transformers, or one with this config, has weights that stay packed."""
+    given = getattr(getattr(model, "config", model), "quantization_config", None)
+    method = given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None)
+    return getattr(method, "value", method) in _PACKED
 
 
 def _with_vocoder(row: Task, vocoder: Any) -> Task:
@@ -274,7 +292,8 @@ def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code:
 
     with _reading(folder):
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code, "output_loading_info": True}
-        model, info = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
+        load = partial(getattr(transformers, class_name).from_pretrained, folder, config=config, **options)
+        model, info = find("loading", "packed")(load) if is_packed(config) else load()
     if missing := sorted(info["missing_keys"]):
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         warn(

@@ -24,6 +24,7 @@ __all__ = [
     "since_opset",
     "storage_dtype",
     "torch_dtype",
+    "unpacked",
     "wrapped",
 ]
 
@@ -76,6 +77,11 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
 def is_packed(dtype: torch.dtype) -> bool:
     """Returns whether each element holds two numbers; torch copies such elements but cannot compare them."""
     return "_x2" in str(dtype)
+
+
+def unpacked(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the bytes of a tensor of packed 4-bit floats; another one as it is."""
+    return tensor.detach().view(torch.uint8) if is_packed(tensor.dtype) else tensor
 
 
 def torch_dtype(dtype: DataType) -> torch.dtype:

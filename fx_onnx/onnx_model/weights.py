@@ -17,7 +17,7 @@ from onnx_ir import tensor_adapters
 
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.onnx_model.dtypes import is_packed, is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
+from fx_onnx.onnx_model.dtypes import is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype, unpacked
 from fx_onnx.onnx_model.metadata import OF_STATE_DICT
 from fx_onnx.torch_internals.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
@@ -323,9 +323,7 @@ def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor as the model holds it: a complex one as a real view, a packed one of 4-bit floats as bytes."""
-    if is_packed(tensor.dtype):
-        return tensor.detach().view(torch.uint8)
-    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
+    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else unpacked(tensor)
 
 
 def computed(
