@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.backends.float4_weights import FLOAT4_WEIGHTS
 from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Target
@@ -41,6 +42,7 @@ TARGET = Target(
     opset=18,
     table="tensorrt",
     constraint=_quantization,
+    translations=(FLOAT4_WEIGHTS,),
     legalizations=legalizations("tensorrt"),
     without=("slice_hidden_keys",),  # the number of keys would depend on data
     notes=(

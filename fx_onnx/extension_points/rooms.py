@@ -79,6 +79,7 @@ _PATCHED: Mapping[str, Sequence[str]] = {
     "fx_onnx.quantized_weights.quantized_layers:PATCHES": (
         f"{_INTEGRATIONS}.finegrained_fp8:FP8Linear.forward",
         f"{_INTEGRATIONS}.finegrained_fp8:FP8Embedding.forward",
+        f"{_INTEGRATIONS}.finegrained_fp8:FP8Experts.forward",
         f"{_INTEGRATIONS}.bitnet:BitLinear.forward",
         f"{_INTEGRATIONS}.gguf.utils:GgufLinear.forward",
         f"{_INTEGRATIONS}.gguf.utils:GgufEmbedding.forward",
@@ -201,6 +202,8 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "translations": {
         "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
         "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",
+        "float4 weight": "fx_onnx.quantized_weights.weight_translations:float4_weight",
+        "is float4": "fx_onnx.quantized_weights.weight_translations:is_float4",
         "linear attention": "fx_onnx.libraries.recurrences:runtime_linear_attention",
         "causal convolution": "fx_onnx.libraries.recurrences:causal_conv1d",
     },

@@ -47,7 +47,7 @@ _FLOATS = frozenset(kind for kind in DataType if "FLOAT" in kind.name or kind is
 _SIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("INT"))
 _UNSIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("UINT"))
 _COMPLEX = frozenset({DataType.COMPLEX64, DataType.COMPLEX128})
-_SUB_BYTE = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
+_SUB_BYTE = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2, DataType.FLOAT4E2M1})
 _SINCE: dict[DataType, int] = {
     **dict.fromkeys(_FLOAT8, 19),
     DataType.INT4: 21,
@@ -127,7 +127,7 @@ def is_unsigned(dtype: DataType) -> bool:
 
 
 def is_sub_byte(dtype: DataType) -> bool:
-    """Returns whether the type is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
+    """Returns whether the type has 2 or 4 bits, so that ONNX packs its elements into bytes."""
     return dtype in _SUB_BYTE
 
 
@@ -139,10 +139,12 @@ def wrapped(number: int, dtype: DataType) -> int:
 
 
 def storage_dtype(dtype: DataType) -> torch.dtype:
-    """Returns the torch dtype that holds the values: int8 or uint8 for integers of 2 or 4 bits, else the same dtype.
+    """Returns the torch dtype that holds the values, or the codes of 4-bit floats.
+
+    It is int8 or uint8 for types of 2 or 4 bits, else the same dtype.
 
     Raises:
-        ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit floats).
+        ArgumentError: torch has no such dtype (strings, 6-bit floats).
     """
     if dtype in _SUB_BYTE:
         return torch.int8 if dtype in _SIGNED_INTEGERS else torch.uint8

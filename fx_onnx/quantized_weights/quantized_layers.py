@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding, linear, one_hot
 
 from fx_onnx.capture.patches.patching import Patch
 from fx_onnx.messages.errors import CaptureError
@@ -51,18 +51,42 @@ def fp8_weight(weight: Tensor, scale: Tensor, blocks: Any, dtype: torch.dtype) -
     return dequantize(weight, scale, blocks=[1] * (weight.dim() - 2) + [rows, columns], dtype=dtype)
 
 
+def _fp8_or_fp4(weight: Tensor, scale: Tensor, blocks: Any, dtype: torch.dtype) -> Tensor:
+    """Returns a weight (…, n, k) of 8-bit floats, or of 4-bit floats in int8, which have blocks of a row."""
+    if weight.element_size() > 1:
+        return weight
+    if weight.dtype != torch.int8:
+        return fp8_weight(weight, scale, blocks, dtype)
+    numbers = stored("nibbles", stored("bytes", weight))
+    sizes = [*(1 for _ in numbers.shape[:-1]), numbers.shape[-1] // scale.shape[-1]]
+    return dequantize(numbers, _exponents(scale), blocks=sizes, kind="float4_e2m1", bits=4, dtype=dtype)
+
+
 def _fp8_linear(self: Any, input: Tensor) -> Tensor:
     """Replaces ``FP8Linear.forward``."""
-    if self.weight.element_size() > 1:
-        return linear(input, self.weight, self.bias)
-    if self.weight.dtype == torch.int8:
-        numbers = stored("nibbles", stored("bytes", self.weight))
-        blocks = [1, numbers.shape[1] // self.weight_scale_inv.shape[1]]
-        scale = _exponents(self.weight_scale_inv)
-        weight = dequantize(numbers, scale, blocks=blocks, kind="float4_e2m1", bits=4, dtype=input.dtype)
-    else:
-        weight = fp8_weight(self.weight, self.weight_scale_inv, self.block_size, input.dtype)
+    weight = _fp8_or_fp4(self.weight, self.weight_scale_inv, self.block_size, input.dtype)
     return linear(input, weight, self.bias)
+
+
+def _fp8_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """Replaces ``FP8Experts.forward``, which loops over the experts that a token chose: computes all experts.
+
+    Args:
+        self: The module.
+        hidden_states: (tokens, size)
+        top_k_index: The experts that each token chose, (tokens, chosen).
+        top_k_weights: (tokens, chosen)
+    """
+    first = "gate_up_proj" if self.has_gate else "up_proj"
+    up, down = (
+        _fp8_or_fp4(getattr(self, name), getattr(self, f"{name}_scale_inv"), self.block_size, hidden_states.dtype)
+        for name in (first, "down_proj")
+    )
+    inner = hidden_states @ up.transpose(1, 2)
+    results = (self._apply_gate(inner) if self.has_gate else self.act_fn(inner)) @ down.transpose(1, 2)
+    chosen = one_hot(top_k_index, self.num_experts + 1)[..., :-1] * top_k_weights.unsqueeze(-1)
+    total: Tensor = (results.float() * chosen.sum(1).t().unsqueeze(-1)).sum(0).to(hidden_states.dtype)
+    return total
 
 
 def _fp8_embedding(self: Any, input: Tensor) -> Tensor:
@@ -228,6 +252,7 @@ _INTEGRATIONS = "transformers.integrations"
 FORWARDS: Mapping[str, Callable[..., Tensor]] = {
     f"{_INTEGRATIONS}.finegrained_fp8:FP8Linear": _fp8_linear,
     f"{_INTEGRATIONS}.finegrained_fp8:FP8Embedding": _fp8_embedding,
+    f"{_INTEGRATIONS}.finegrained_fp8:FP8Experts": _fp8_experts,
     f"{_INTEGRATIONS}.bitnet:BitLinear": _bit_linear,
     f"{_INTEGRATIONS}.gguf.utils:GgufLinear": _gguf_linear,
     f"{_INTEGRATIONS}.gguf.utils:GgufEmbedding": _gguf_embedding,

@@ -20,7 +20,7 @@ from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.known_sizes import record_sizes
 from fx_onnx.translations._quantize_linear import packed_weight, scale_layout
 
-__all__: list[str] = []
+__all__ = ["float4_weight", "is_float4"]
 
 
 @translates("fx_onnx::stored")
@@ -66,16 +66,49 @@ def dequantized_weight(
     return op.cast(node, dtype)
 
 
+def is_float4(kind: str, zero: Any, offset: Any) -> bool:
+    """Returns whether a weight has codes of 4-bit floats, which only some runtimes take."""
+    return kind == "float4_e2m1" and zero is None and offset is None
+
+
+def float4_weight(
+    op: Emitter, data: Value, scale: Value, zero: Value | None, offset: Value | None, table: Value | None,
+    blocks: Sequence[int], kind: str, bits: int, dtype: torch.dtype,
+) -> Value:  # fmt: skip
+    """Emits DequantizeLinear of FLOAT4E2M1."""
+    codes = data.const_value
+    layout = scale_layout(op.sizes(data), blocks)
+    if codes is None or layout is None or op.opset < since_opset(DataType.FLOAT4E2M1):
+        return dequantized_weight(op, data, scale, zero, offset, table, blocks, kind, bits, dtype)
+    given: dict[str, Any] = {"dtype": DataType.FLOAT4E2M1, "shape": codes.shape.numpy()}
+    weight = _added(op, computed(lambda values: values, codes, **given))
+    exponents = _exponents(op, scale)
+    result = op.DequantizeLinear(
+        weight, _floats(op, scale, DataType.FLOAT) if exponents is None else exponents, axis=layout.axis,
+        block_size=layout.block, output_dtype=None if exponents is None else DataType.FLOAT,
+    )  # fmt: skip
+    result.type = ir.TensorType(DataType.FLOAT)
+    return op.cast(op.with_sizes(result, op.sizes(data)), dtype)
+
+
 def _floats(op: Emitter, scale: Value, dtype: DataType) -> Value:
     """Returns scales as floats; exponents (UINT8) as FLOAT8E8M0 from opset 24 on, else as indices into a table."""
     if scale.dtype != DataType.UINT8:
         return op.cast(scale, dtype)
-    tensor = scale.const_value
-    if op.opset >= since_opset(DataType.FLOAT8E8M0) and tensor is not None:
-        given: dict[str, Any] = {"dtype": DataType.FLOAT8E8M0, "shape": tensor.shape.numpy()}
-        return op.cast(_added(op, computed(lambda codes: codes.view(torch.float8_e8m0fnu), tensor, **given)), dtype)
+    exponents = _exponents(op, scale)
+    if exponents is not None:
+        return op.cast(exponents, dtype)
     numbers = exponents_as_floats(torch.arange(256, dtype=torch.uint8))
     return op.cast(_looked_up(op, op.constant(numbers.numpy()), scale, 8), dtype)
+
+
+def _exponents(op: Emitter, scale: Value) -> Value | None:
+    """Returns exponents that are stored in UINT8 as FLOAT8E8M0; None below opset 24, and for other scales."""
+    tensor = scale.const_value
+    if scale.dtype != DataType.UINT8 or tensor is None or op.opset < since_opset(DataType.FLOAT8E8M0):
+        return None
+    given: dict[str, Any] = {"dtype": DataType.FLOAT8E8M0, "shape": tensor.shape.numpy()}
+    return _added(op, computed(lambda codes: codes.view(torch.float8_e8m0fnu), tensor, **given))
 
 
 def _looked_up(op: Emitter, table: Value, codes: Value, bits: int) -> Value:

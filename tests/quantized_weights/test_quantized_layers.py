@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 import fx_onnx
+from fx_onnx.quantized_weights.weight_operators import FLOAT4_VALUES
 from tests.compare import assert_close
 from tests.models import packed_checkpoints as layers
 
@@ -99,6 +100,45 @@ def test_fp8_of_transformers(blocks: tuple[int, int] | None, scale_fmt: str) -> 
         program = exported(layer, x, opset=opset)
         assert_close(program(x)[0], linear(x, expected, layer.bias), 1e-5)
         assert "FLOAT8E4M3FN" in {value.dtype.name for value in program.model.graph.initializers.values()}
+
+
+@pytest.mark.parametrize("kind", ["fp8", "fp4"])
+def test_experts(kind: str) -> None:
+    """Tests a mixture of experts, of which each token chose two; one choice is of no expert."""
+    from transformers.integrations.finegrained_fp8 import FP8Experts
+
+    config = SimpleNamespace(hidden_size=64, num_experts=3, moe_intermediate_size=32, hidden_act="silu")
+    layer, plain, scales = FP8Experts(config, (32, 32), expert_dtype=kind), {}, {"fp8": (32, 32), "fp4": (1, 32)}[kind]
+    with torch.no_grad():
+        for name in ("gate_up_proj", "down_proj"):
+            packed, scale = getattr(layer, name), getattr(layer, f"{name}_scale_inv")
+            scale.copy_(torch.rand(scale.shape))
+            codes = torch.randint(0, 120, packed.shape, dtype=torch.uint8)
+            packed.copy_(codes.view(packed.dtype))
+            values = torch.tensor(FLOAT4_VALUES)[torch.stack([codes & 15, codes >> 4], -1).flatten(-2).long()]
+            numbers = values if kind == "fp4" else packed.float()
+            plain[name] = numbers * scale.repeat_interleave(scales[0], 1).repeat_interleave(scales[1], 2) / 64
+            scale.div_(64)
+    x, weights = torch.randn(4, 64), torch.rand(4, 2)
+    index = torch.tensor([[0, 2], [1, 0], [2, 1], [1, 3]])
+    expected = torch.zeros(4, 64)
+    for token, place in ((token, place) for token in range(4) for place in range(2) if index[token, place] < 3):
+        expert = index[token, place]
+        gate, up = (plain["gate_up_proj"][expert] @ x[token]).chunk(2)
+        expected[token] += weights[token, place] * (plain["down_proj"][expert] @ (nn.functional.silu(gate) * up))
+
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+            return self.layer(x, index, weights)
+
+    program = fx_onnx.export(Calls().eval(), (x, index, weights), opset_version=21, verbose=False)
+    assert_close(program(x, index, weights)[0], expected, 1e-5)
+    stored = {value.dtype.name for value in program.model.graph.initializers.values() if value.const_value.size > 2048}
+    assert stored == {"UINT4" if kind == "fp4" else "FLOAT8E4M3FN"}
 
 
 def test_an_embedding_of_8_bit_floats() -> None:
