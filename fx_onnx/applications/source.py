@@ -65,6 +65,8 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         return Source(_in_float32(source.eval(), is_own=False), name, _with_vocoder(row, vocoder), None, own)
     check_path("source, if it is no model and no pipeline,", source)
     folder = Path(source)
+    if folder.suffix == ".gguf" and folder.is_file():
+        return _gguf(folder, task)
     if (folder / "model_index.json").is_file():
         return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
@@ -92,6 +94,26 @@ def _in_float32(model: Any, *, is_own: bool) -> Any:
         if str(tensor.dtype) in ("torch.float16", "torch.bfloat16"):
             tensor.data = tensor.data.float()
     return model
+
+
+def _gguf(file: Path, task: str | None) -> Source:
+    """Returns the source of a GGUF file, whose weights stay packed if transformers has layers for its architecture."""
+    import transformers
+
+    options = {"gguf_file": file.name, "local_files_only": True}
+    with _reading(file):
+        config = transformers.AutoConfig.from_pretrained(file.parent, **options)
+        name, row = find_row(config, task, _architecture(config))
+        load = partial(getattr(transformers, row.auto).from_pretrained, file.parent, **options)
+        model = _in_float32(find("loading", "packed")(load).eval(), is_own=True)
+        if not any(hasattr(module, "ggml_type") for module in model.modules()):
+            warn(
+                f"The weights of {file.name} become floats, because transformers {transformers.__version__} keeps no "
+                f"weights of {config.model_type} packed.",
+                MessageId.MODEL_SOURCE,
+            )
+        tokenizer: Any = transformers.AutoTokenizer  # transformers does not annotate it
+        return Source(model, name, row, None, (tokenizer.from_pretrained(file.parent, **options),))
 
 
 _PACKED = ("fp8", "mxfp4", "gguf", "compressed-tensors")

@@ -92,6 +92,37 @@ def test_mxfp4_of_gpt_oss(tmp_path: Path) -> None:
     assert weights == {"UINT4"}
 
 
+def test_a_gguf_file_that_transformers_dequantizes(tmp_path: Path) -> None:
+    """Tests a Llama, of which transformers keeps nothing packed: the export tells it."""
+    gguf = pytest.importorskip("gguf", reason="gguf reads the file for transformers")
+    file, size, kind = tmp_path / "model.gguf", 64, gguf.GGMLQuantizationType.Q8_0
+    writer = gguf.GGUFWriter(file, "llama")
+    numbers = {
+        "context_length": 32, "embedding_length": size, "block_count": 1, "feed_forward_length": size, "head_count": 4,
+        "head_count_kv": 4, "layer_norm_rms_eps": 1e-5, "rope_dimension_count": 16, "vocab_size": 32,
+        "bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0,
+    }  # fmt: skip
+    for name, number in numbers.items():
+        getattr(writer, f"add_{name}")(number)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([b"<unk>", b"<s>", b"</s>", *(f"<0x{code:02X}>".encode() for code in range(29))])
+    writer.add_token_scores([0.0] * 32)
+    writer.add_token_types([2, 3, 3, *[6] * 29])
+    for name in ("token_embd", "output", *(f"blk.0.{part}" for part in PARTS)):
+        values = torch.randn(32 if name in ("token_embd", "output") else size, size).numpy()
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", torch.ones(size).numpy())
+    for step in ("write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file", "close"):
+        getattr(writer, step)()
+    with pytest.warns(UserWarning, match=r"The weights of model\.gguf become floats"):
+        (written,) = fx_onnx.export_pretrained(file, tmp_path / "onnx", task="text-generation", verify=True)
+    assert (tmp_path / "onnx" / written.name).is_file()
+
+
+PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
 def test_a_model_that_is_not_quantized_stays_as_it_is() -> None:
     model = torch.nn.Linear(2, 2)
     assert load_packed(lambda: (model, {})) == (model, {}) and type(model) is torch.nn.Linear
