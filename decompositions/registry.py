@@ -25,28 +25,28 @@ class Operator:
     ``aten.add`` is an ``Operator``; ``aten.add.Tensor`` is torch's overload, or an ``Operator`` when torch has none.
 
     Attributes:
-        found: torch's operator with all its overloads, or None.
+        torch_operator: torch's operator with all its overloads, or None.
     """
 
-    def __init__(self, name: str, found: Any) -> None:
+    def __init__(self, name: str, torch_operator: Any) -> None:
         self.name = name
-        self.found = found
+        self.torch_operator = torch_operator
 
     def __getattr__(self, overload: str) -> Any:
         if overload.startswith("__"):  # copy, pickle and inspect ask for such names
             raise AttributeError(overload)
-        found = getattr(self.found, overload, None)
-        if found is None:
+        operator = getattr(self.torch_operator, overload, None)
+        if operator is None:
             return Operator(f"{self.name}.{overload}", None)
-        setattr(self, overload, found)  # the next look-up does not come here
-        return found
+        setattr(self, overload, operator)  # the next look-up does not come here
+        return operator
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.found is None:
+        if self.torch_operator is None:
             raise NotImplementedError(
                 f"torch {torch.__version__} has no operator {self.name}. Use a version of torch that has it."
             )
-        return self.found(*args, **kwargs)
+        return self.torch_operator(*args, **kwargs)
 
 
 class Operators:
@@ -145,7 +145,7 @@ def _registers(table: dict[Any, Callable[..., Any]], targets: tuple[Any, ...]) -
 
     def register(function: Function) -> Function:
         for target in targets:
-            key = target.found if isinstance(target, Operator) else target
+            key = target.torch_operator if isinstance(target, Operator) else target
             if key is None:
                 continue
             if key in table:

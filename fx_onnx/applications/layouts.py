@@ -201,14 +201,14 @@ def choose(layout: str, precision: str | Sequence[str], opset_version: int | Non
     chosen = LAYOUTS[_checked("layout", layout, LAYOUTS)]
     given = [precision] if precision is None or isinstance(precision, str) else precision
     precisions = tuple(dict.fromkeys(check_names("precision", given)))
-    for each in precisions:
-        first = PRECISIONS[_checked("precision", each, chosen.suffixes)].opset_version
+    for name in precisions:
+        first = PRECISIONS[_checked("precision", name, chosen.suffixes)].opset_version
         if first is not None and opset_version is not None and opset_version < first:
             raise ArgumentError(
-                f"The precision {each} needs opset {first} or above, not {opset_version}; leave out the opset.",
+                f"The precision {name} needs opset {first} or above, not {opset_version}; leave out the opset.",
                 id=MessageId.OPSET_VERSION,
             )
-    if len({chosen.suffixes[each] for each in precisions}) < max(len(precisions), 1):
+    if len({chosen.suffixes[name] for name in precisions}) < max(len(precisions), 1):
         raise ArgumentError(
             f"A folder of the layout {layout} has one precision, not {len(precisions)}; write one folder for each.",
             id=MessageId.COMMAND_OPTION,

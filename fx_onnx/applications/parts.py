@@ -169,7 +169,7 @@ def graph(name: str, module: torch.nn.Module, kwargs: dict[str, Any], shapes: di
     """
     with running(getattr(module, "model", module), f"the examples of {', '.join(kwargs)}"), _Reads() as reads:
         result = module.eval()(**kwargs)
-    read = {name: value for name, value in kwargs.items() if id(value) in reads.found}
+    read = {name: value for name, value in kwargs.items() if id(value) in reads.ids}
     if len(read) < len(kwargs) and _equal(_outputs(module, read), result):
         kwargs, shapes = read, {name: shapes[name] for name in read}
     larger = larger_images(kwargs)
@@ -183,11 +183,11 @@ class _Reads(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = set[int]()
+        self.ids = set[int]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Notes the arguments."""
-        self.found |= {id(leaf) for leaf in pytree.tree_leaves((args, kwargs))}
+        self.ids |= {id(leaf) for leaf in pytree.tree_leaves((args, kwargs))}
         return func(*args, **(kwargs or {}))
 
 

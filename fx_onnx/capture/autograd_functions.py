@@ -90,8 +90,8 @@ def _is_of_torch(function: type[Function]) -> bool:
 
 def apply_parameters(function: type[Function]) -> list[inspect.Parameter]:
     """Returns the parameters of ``apply``: the parameters of the forward without ``ctx``."""
-    found = list(inspect.signature(function.forward).parameters.values())
-    return found if _has_setup_context(function) else found[1:]
+    parameters = list(inspect.signature(function.forward).parameters.values())
+    return parameters if _has_setup_context(function) else parameters[1:]
 
 
 def _has_setup_context(function: type[Function]) -> bool:
@@ -157,7 +157,7 @@ def _with_parameters_of(forward: Callable[..., Any], function: Callable[..., Any
     It calls ``function`` in the current thread. In others it calls the forward, and no other function of the package.
     """
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [each.name for each in inspect.signature(forward).parameters.values() if each.kind in kinds]
+    names = [parameter.name for parameter in inspect.signature(forward).parameters.values() if parameter.kind in kinds]
     declared = ", ".join([*(f"{name}=__absent" for name in names), "*__rest"])
     called = "(__function if __is_current(__thread) else __forward)"
     # By position up to the first parameter that is not given, and the given ones after it by name.

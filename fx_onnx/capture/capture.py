@@ -160,24 +160,24 @@ def _checked(request: Request, result: Captured) -> Capture:
     strategy = "given" if is_given else f"torch.export(strict={result.strict})"
     specialized = tuple(dynamic_dims.specialized_dims(facts.sizes.inputs, is_given, facts.raising_axes))
     names, conflicts = dynamic_dims.symbol_names(facts.sizes.inputs, is_given)
-    findings = [each for each in facts.conditions if each.kind == "finding"]
+    findings = [condition for condition in facts.conditions if condition.kind == "finding"]
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: map(str, result.relations),
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: [
-            *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is None),
+            *(sentence(finding, facts.sizes) for finding in findings if excluded_size(finding) is None),
             *([] if facts.other_line is None else [_WRONG_AT_EXAMPLE.format(facts.other_line).replace(" .", ".")]),
         ],
         MessageId.EXCLUDED_SIZE: [
-            *(sentence(each, facts.sizes) for each in findings if excluded_size(each) is not None),
+            *(sentence(finding, facts.sizes) for finding in findings if excluded_size(finding) is not None),
             *result.data_sizes.findings,
         ],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: map(str, result.changed_values),
     }
-    for id, found in texts.items():
-        for text in found:
+    for id, sentences in texts.items():
+        for text in sentences:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
     return Capture(
@@ -298,10 +298,10 @@ def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
     """
     lost = _lost_tensor(request, program)
     if lost is not None:
-        place = next((call_line(user) for user in lost.users), "")
+        line = next((call_line(user) for user in lost.users), "")
         raise CaptureError(
             f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
-            f"has no values during capture{place}; use detach() instead of Tensor.data there.",
+            f"has no values during capture{line}; use detach() instead of Tensor.data there.",
             id=MessageId.TENSOR_WITHOUT_VALUES,
         )
 
@@ -434,5 +434,5 @@ def _export(
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:
-    """Replaces each Dim by Dim.AUTO, so that torch infers the range, relation or constant that it suggested."""
+    """Returns Dim.AUTO for each Dim, so that torch infers the range, relation or constant that it suggested."""
     return pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes)

@@ -22,13 +22,13 @@ class DataCondition(NamedTuple):
 
     Attributes:
         answer: what it is on this path.
-        place: the line of the code, as ``(file:line: code)``.
+        line: the line of the code, as ``(file:line: code)``.
         is_general: whether the rest of the path leaves the sizes before it as they were there. What makes a size a
             number, or excludes some, changes the calls before the condition too.
     """
 
     answer: bool
-    place: str
+    line: str
     is_general: bool = False
 
 
@@ -61,8 +61,12 @@ class Captured:
     @property
     def restrictions(self) -> int:
         """The number of findings, and of requested dims that are static."""
-        static = sum(isinstance(each.dim(axis), int) for each in self.facts.sizes.inputs for axis in each.request.axes)
-        return static + sum(each.kind == "finding" for each in self.facts.conditions)
+        static = sum(
+            isinstance(captured.dim(axis), int)
+            for captured in self.facts.sizes.inputs
+            for axis in captured.request.axes
+        )
+        return static + sum(condition.kind == "finding" for condition in self.facts.conditions)
 
     @property
     def frozen(self) -> tuple[int, int]:
@@ -70,7 +74,7 @@ class Captured:
 
         A branch restricts a program less than a number that is right for the sizes of the example only.
         """
-        numbers = sum(each.kind == "finding" and each.converts for each in self.facts.conditions)
+        numbers = sum(condition.kind == "finding" and condition.converts for condition in self.facts.conditions)
         return numbers, self.restrictions
 
     @property
@@ -81,9 +85,11 @@ class Captured:
     @property
     def counts_pieces(self) -> bool:
         """Whether the number of pieces of a ``split`` or ``chunk`` restricts the program, which does not use all."""
-        findings = (each for each in self.facts.conditions if each.kind == "finding")
+        findings = (condition for condition in self.facts.conditions if condition.kind == "finding")
         items = self.program.graph.find_nodes(op="call_function", target=operator.getitem)
-        return not all(each.users for each in items) and any(each.function in (*SPLITS, *CHUNKS) for each in findings)
+        return not all(item.users for item in items) and any(
+            finding.function in (*SPLITS, *CHUNKS) for finding in findings
+        )
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

@@ -207,7 +207,7 @@ def is_of_gradients(error: Any) -> bool:
 
 def is_dim_conflict(text: str) -> bool:
     """Returns whether a message of torch reports that a dim cannot be dynamic in the requested way."""
-    return any(re.search(each.sign, text) for each in _FAILURES if each.id is MessageId.DIM_CONFLICT)
+    return any(re.search(kind.sign, text) for kind in _FAILURES if kind.id is MessageId.DIM_CONFLICT)
 
 
 def _failure(error: Exception) -> _Failure:
@@ -216,11 +216,11 @@ def _failure(error: Exception) -> _Failure:
     Otherwise the error is about the trace if torch's tracer raised it or has its class. All others come from Python
     code or from the check of an operator, so the forward raises them without an export too.
     """
-    found = next((each for each in _FAILURES if re.search(each.sign, _text(error), re.MULTILINE)), None)
+    failure = next((kind for kind in _FAILURES if re.search(kind.sign, _text(error), re.MULTILINE)), None)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     raised_by = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
     is_of_trace = f"{type(error).__module__}.".startswith(TRACING_MODULES) or raised_by.startswith(TRACING_MODULES)
-    return found or (_NOT_TRACED if is_of_trace else _OWN_ERROR)
+    return failure or (_NOT_TRACED if is_of_trace else _OWN_ERROR)
 
 
 def _text(error: Exception) -> str:
@@ -262,7 +262,7 @@ def redirect_torch_warnings() -> Iterator[None]:
 def _has_packed_sequence(error: Exception) -> bool:
     """Returns whether a local variable in the traceback is a PackedSequence; torch's message does not mention it."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(isinstance(each, PackedSequence) for frame in frames for each in frame.f_locals.values())
+    return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
 
 
 def user_line(error: Exception) -> str:
@@ -279,5 +279,5 @@ def calling_line() -> str:
     return _after_space(innermost_line(traceback.extract_stack()))
 
 
-def _after_space(place: str) -> str:
-    return f" {place}" if place else ""
+def _after_space(line: str) -> str:
+    return f" {line}" if line else ""

@@ -41,9 +41,9 @@ class DefinedDim(str):
 
     def __new__(cls, name: str, definition: str = "") -> DefinedDim:  # a copy gets the definition after its creation
         """Creates the name."""
-        found = super().__new__(cls, name)
-        found.definition = definition
-        return found
+        dim = super().__new__(cls, name)
+        dim.definition = definition
+        return dim
 
 
 def dim_expression(text: str, names: Mapping[str, sympy.Expr]) -> sympy.Expr | None:

@@ -46,7 +46,7 @@ class SpecializedDim:
         name: The user's name for the dim, if it has one.
         size: The static size.
         reason: A clause that says what made the dim static.
-        place: The line that did, as ``(file:line: code)``; empty if none is known.
+        line: The line that did, as ``(file:line: code)``; empty if none is known.
         is_bound: Whether the model raises an exception for other sizes.
     """
 
@@ -55,12 +55,12 @@ class SpecializedDim:
     name: str | None
     size: int
     reason: str
-    place: str = ""
+    line: str = ""
     is_bound: bool = False
 
     def __str__(self) -> str:
-        name, place = f" ({self.name!r})" if self.name else "", f" {self.place}" if self.place else ""
-        return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}{place}."
+        name, line = f" ({self.name!r})" if self.name else "", f" {self.line}" if self.line else ""
+        return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}{line}."
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class CapturedInput:
         size = expression(self.value.shape[axis])
         return int(size) if size.is_number else size
 
-    def place(self, axis: int) -> str:
+    def axis_text(self, axis: int) -> str:
         """Returns an axis as ``x.shape[0]``."""
         return f"{self.name}.shape[{axis}]"
 
@@ -110,12 +110,12 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
     names = [*request.input_names, *(node.name for node in inputs[len(request.input_names) :])]
     values = [(name, node.meta["val"]) for name, node in zip(names, inputs, strict=True)]
     tensors = [(name, value) for name, value in values if isinstance(value, torch.Tensor)]
-    found = [CapturedInput(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
-    return list(map(_with_captured_axes, found)) if isinstance(request.model, ExportedProgram) else found
+    captured = [CapturedInput(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
+    return list(map(_with_captured_axes, captured)) if isinstance(request.model, ExportedProgram) else captured
 
 
 def _with_captured_axes(captured: CapturedInput) -> CapturedInput:
-    """Adds the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
+    """Returns an input with the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
 
     torch makes such an axis static, or restricts it to some sizes, without a message. It checks a named Dim. A program
     from a file does not tell which axes they were, so that each of its dynamic axes is one.
@@ -138,19 +138,24 @@ def example_tensors(request: Request) -> list[torch.Tensor]:
 def dims_and_sizes(request: Request, inputs: list[CapturedInput]) -> list[tuple[Any, int]]:
     """Returns each dim of the inputs, as ``CapturedInput.dim`` returns it, with its size in the user's example."""
     pairs = zip(inputs, example_tensors(request), strict=True)
-    return [(each.dim(axis), size) for each, tensor in pairs for axis, size in enumerate(tensor.shape)]
+    return [(captured.dim(axis), size) for captured, tensor in pairs for axis, size in enumerate(tensor.shape)]
 
 
 def defined_sizes(inputs: list[CapturedInput]) -> dict[sympy.Symbol, Any]:
     """Returns the sizes of the dims that the caller defines by an expression over other dims, by symbol."""
-    dims = [(name, each.dim(axis)) for each in inputs for axis, name in each.request.axes.items() if name is not None]
+    dims = [
+        (name, captured.dim(axis))
+        for captured in inputs
+        for axis, name in captured.request.axes.items()
+        if name is not None
+    ]
     sizes = {name: dim for name, dim in dims if is_dim_word(name) and not isinstance(dim, int)}
-    found = {}
+    defined = {}
     for name, dim in dims:
         value = dim_expression(name.definition if isinstance(name, DefinedDim) else name, sizes)
         if value is not None and isinstance(dim, sympy.Symbol):
-            found[dim] = value
-    return found
+            defined[dim] = value
+    return defined
 
 
 def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[dict[str, str], list[str]]:
@@ -171,17 +176,17 @@ def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[d
     sizes: dict[str, sympy.Expr] = {}
     conflicts: dict[tuple[str, str], str] = {}
     requested = [
-        (each.place(axis), name, dim)
-        for each in inputs
-        for axis, name in each.request.axes.items()
-        if name is not None and not isinstance(dim := each.dim(axis), int)
+        (captured.axis_text(axis), name, dim)
+        for captured in inputs
+        for axis, name in captured.request.axes.items()
+        if name is not None and not isinstance(dim := captured.dim(axis), int)
     ]
-    for place, name, dim in sorted(requested, key=lambda item: not is_dim_word(item[1])):  # expressions come last
+    for axis_text, name, dim in sorted(requested, key=lambda item: not is_dim_word(item[1])):  # expressions come last
         stated = sizes.get(str(name)) if is_dim_word(name) else dim_expression(name, sizes)
         is_free = isinstance(dim, sympy.Symbol) and str(dim) not in names
         if stated is not None and stated != dim and (is_dim_word(name) or not is_free):
             own = _own_names(inputs, names)[str(dim)] if is_free else names.get(str(dim)) or expression_text(dim, names)
-            conflicts[own, name] = f"{place} is {own!r}, not {name!r} as the call names it; it keeps its own name."
+            conflicts[own, name] = f"{axis_text} is {own!r}, not {name!r} as the call names it; it keeps its own name."
             continue
         sizes.setdefault(names.setdefault(str(dim), str(name)), dim)
     if is_given:
@@ -191,60 +196,60 @@ def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[d
 
 def _own_names(inputs: list[CapturedInput], names: Mapping[str, str]) -> dict[str, str]:
     """Returns names for the symbols of the inputs that have none yet."""
-    unique, found = Names(names.values()), dict[str, str]()
-    for each in inputs:
-        for axis in range(each.value.ndim):
-            symbol = each.dim(axis)
-            if isinstance(symbol, sympy.Symbol) and str(symbol) not in (*names, *found):
-                own = _name_of_dim(each.shape_env, symbol)
-                word = re.sub(r"\W", "_", each.name)
-                found[str(symbol)] = unique.unique(own if own and is_dim_word(own) else f"{word}_dim_{axis}")
-    return found
+    unique, new_names = Names(names.values()), dict[str, str]()
+    for captured in inputs:
+        for axis in range(captured.value.ndim):
+            symbol = captured.dim(axis)
+            if isinstance(symbol, sympy.Symbol) and str(symbol) not in (*names, *new_names):
+                own = _name_of_dim(captured.shape_env, symbol)
+                word = re.sub(r"\W", "_", captured.name)
+                new_names[str(symbol)] = unique.unique(own if own and is_dim_word(own) else f"{word}_dim_{axis}")
+    return new_names
 
 
 def dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
     """Returns a name for the symbol of each dynamic dim: the user's name if it is a word, or `input.shape[axis]`."""
     names: dict[sympy.Symbol, str] = {}
-    for each in inputs:
-        for axis, name in each.request.axes.items():
-            dim = each.dim(axis)
+    for captured in inputs:
+        for axis, name in captured.request.axes.items():
+            dim = captured.dim(axis)
             if isinstance(dim, sympy.Symbol):
-                names.setdefault(dim, name if name and is_dim_word(name) else each.place(axis))
+                names.setdefault(dim, name if name and is_dim_word(name) else captured.axis_text(axis))
     return names
 
 
 def dim_labels(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
     """Returns what messages call the symbol of each dynamic dim, also of those that the user's own capture has."""
-    labels = {dim: each.place(axis) for each in inputs[::-1] for axis in range(each.value.ndim)
-              if isinstance(dim := each.dim(axis), sympy.Symbol)}  # fmt: skip
-    for shape_env in (each.shape_env for each in inputs):
+    labels = {dim: captured.axis_text(axis) for captured in inputs[::-1] for axis in range(captured.value.ndim)
+              if isinstance(dim := captured.dim(axis), sympy.Symbol)}  # fmt: skip
+    for shape_env in (captured.shape_env for captured in inputs):
         names = names_of_sources(shape_env)
         labels |= {symbol: names[source] for source, symbol in symbols_of_sources(shape_env).items() if source in names}
     return {**labels, **dim_names(inputs)}
 
 
 def integer_inputs(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:
-    """Returns the symbol and the name of each graph input that is an integer, by its place among the user's inputs."""
+    """Returns the symbol and the name of each graph input that is an integer, by its index among the user's inputs."""
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     users = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     values = [nodes[name].meta.get("val") if name in nodes else None for name in users]
     return {
-        place: (symbolic_expression(value), name)
-        for place, (name, value) in enumerate(zip(users, values, strict=True))
+        index: (symbolic_expression(value), name)
+        for index, (name, value) in enumerate(zip(users, values, strict=True))
         if isinstance(value, torch.SymInt)
     }
 
 
 def has_dim(inputs: list[CapturedInput], symbol: sympy.Symbol) -> bool:
     """Returns whether a symbol of the user's own capture comes from a ``Dim``, whose range the user declares."""
-    return any(_name_of_dim(each.shape_env, symbol) is not None for each in inputs)
+    return any(_name_of_dim(captured.shape_env, symbol) is not None for captured in inputs)
 
 
 def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
     """Returns the name of the Dim from which torch made a symbol; None if there is none."""
     names = names_of_sources(shape_env)
     symbols = symbols_of_sources(shape_env).items()
-    return next((names[source] for source, each in symbols if each == symbol and source in names), None)
+    return next((names[source] for source, other in symbols if other == symbol and source in names), None)
 
 
 def specialized_dims(
@@ -257,12 +262,14 @@ def specialized_dims(
         is_given: Whether the user captured the program.
         raising: The axes, by the number of the input, for whose other sizes the model raises an exception.
     """
-    for number, each in enumerate(inputs):
-        for axis, name in each.request.axes.items():
-            size = each.dim(axis)
+    for number, captured in enumerate(inputs):
+        for axis, name in captured.request.axes.items():
+            size = captured.dim(axis)
             if isinstance(size, int):
                 is_bound = (number, axis) in raising
-                yield SpecializedDim(each.name, axis, name, size, *_reason(each, axis, size, is_given), is_bound)
+                yield SpecializedDim(
+                    captured.name, axis, name, size, *_reason(captured, axis, size, is_given), is_bound
+                )
 
 
 def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tuple[str, str]:
@@ -295,16 +302,16 @@ def source_of_size(captured: CapturedInput, axis: int) -> str:
     """
     parameter, bracket, rest = captured.request.path.partition("[")
     keys = [f"{bracket}{rest}", re.sub(r"\['(\w+)'\]", r".\1", f"{bracket}{rest}")]
-    sources = [f"L[{parameter!r}]{each}.size()[{axis}]" for each in keys]
-    return next((each for each in sources if each in symbols_of_sources(captured.shape_env)), sources[0])
+    sources = [f"L[{parameter!r}]{key}.size()[{axis}]" for key in keys]
+    return next((source for source in sources if source in symbols_of_sources(captured.shape_env)), sources[0])
 
 
 def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:
     """Yields the size of each axis of the inputs, such as ``x.shape[0]``, with its symbol."""
     for source, symbol in symbols_of_sources(shape_env).items():
-        found = re.fullmatch(r"L\['(\w+)'\](.*)\.size\(\)\[(\d+)\]", source)
-        if found is not None:
-            yield f"{found[1]}{found[2]}.shape[{found[3]}]", symbol
+        match = re.fullmatch(r"L\['(\w+)'\](.*)\.size\(\)\[(\d+)\]", source)
+        if match is not None:
+            yield f"{match[1]}{match[2]}.shape[{match[3]}]", symbol
 
 
 def guard_place(guard: Any) -> str:

@@ -158,8 +158,8 @@ class _Input:
     def _check_size(self, axis: int, low: Any, high: Any, text: str, number: Any = None) -> None:
         """Checks that the size in the example, or the number from which a Dim computes it, is in a range."""
         size = self.value.shape[axis]
-        found = size if number is None else number
-        if isinstance(size, int) and (found != found // 1 or not low <= found <= high):
+        value = size if number is None else number
+        if isinstance(size, int) and (value != value // 1 or not low <= value <= high):
             raise _wrong(f"{self.path}.shape[{axis}] has size {size} in the example, but {text}.")
 
 
@@ -222,24 +222,24 @@ class DynamicShapes:
             if key not in named:
                 raise _wrong(
                     f"The dynamic shapes have an entry for {key!r}, which input_names gives to a weight, because the "
-                    f"inputs are {_listed(each.path for each in self.inputs)}; the sizes of a weight are static."
+                    f"inputs are {_listed(leaf.path for leaf in self.inputs)}; the sizes of a weight are static."
                 )
             named[key].add(dims)
         self._name_dims()
 
     def for_torch(self) -> dict[str, Any] | None:
         """Returns the spec in torch.export's form, a dict by parameter; None if nothing is dynamic."""
-        given = any(each.dims or not isinstance(each.value, torch.Tensor) for each in self.inputs)
+        given = any(leaf.dims or not isinstance(leaf.value, torch.Tensor) for leaf in self.inputs)
         return self._by_parameter if given else None
 
     def tensors(self) -> tuple[TensorRequest, ...]:
         """Returns what was requested of each tensor, in the order of the graph's inputs."""
         return tuple(
             TensorRequest(
-                each.path, {axis: each.names.get(axis) for axis, dim in each.dims.items() if not isinstance(dim, int)}
+                leaf.path, {axis: leaf.names.get(axis) for axis, dim in leaf.dims.items() if not isinstance(dim, int)}
             )
-            for each in self.inputs
-            if isinstance(each.value, torch.Tensor)
+            for leaf in self.inputs
+            if isinstance(leaf.value, torch.Tensor)
         )
 
     def _name_dims(self) -> None:
@@ -251,28 +251,28 @@ class DynamicShapes:
         Raises:
             ArgumentError: One `Dim` is given to dims of different sizes.
         """
-        used = Names(name for each in self.inputs for name in each.names.values())
+        used = Names(name for leaf in self.inputs for name in leaf.names.values())
         known: dict[str, dict[int, tuple[str, str]]] = {}  # name → size → the name for it, the first place
-        for each in self.inputs:
-            for axis, name in each.names.items():
-                size, place = each.value.shape[axis], f"{each.path}.shape[{axis}]"
+        for leaf in self.inputs:
+            for axis, name in leaf.names.items():
+                size, text = leaf.value.shape[axis], f"{leaf.path}.shape[{axis}]"
                 if not isinstance(size, int):  # a symbol of an ExportedProgram
                     continue
                 sizes = known.setdefault(name, {})
                 if sizes and size not in sizes:
-                    sizes[size] = used.unique(_as_word(name)), place
-                    if isinstance(each.dims[axis], Dim):
+                    sizes[size] = used.unique(_as_word(name)), text
+                    if isinstance(leaf.dims[axis], Dim):
                         other, (_, first) = next(iter(sizes.items()))
                         raise _wrong(
-                            f"The dim name {name!r} has size {other} at {first} and size {size} at {place}; use two "
+                            f"The dim name {name!r} has size {other} at {first} and size {size} at {text}; use two "
                             "Dims."
                         )
                     warn(
-                        f"{name!r} is the name of dims of different sizes; {place}, of size {size}, is called "
+                        f"{name!r} is the name of dims of different sizes; {text}, of size {size}, is called "
                         f"{sizes[size][0]!r}.",
                         MessageId.DIM_NAME,
                     )
-                each.names[axis], _ = sizes.setdefault(size, (name, place))
+                leaf.names[axis], _ = sizes.setdefault(size, (name, text))
 
     def _match(self, value: Any, spec: Any, path: str) -> Any:
         """Matches a spec with one argument; returns the argument's spec in torch.export's form.
@@ -294,8 +294,8 @@ class DynamicShapes:
             self.constants.append(path)
             return None
         if isinstance(value, float) and isinstance(spec, _DimHint):
-            place, value, spec = len(self.inputs) + len(self.constants), torch.tensor(value, dtype=torch.float64), None
-            self.floats[place] = value
+            index, value, spec = len(self.inputs) + len(self.constants), torch.tensor(value, dtype=torch.float64), None
+            self.floats[index] = value
         leaf = _Input(path, value)
         self.inputs.append(leaf)
         if isinstance(value, torch.Tensor):
@@ -342,7 +342,7 @@ def _refuse_key(key: Any, spec: Any, known: list[str], from_dynamic_axes: bool, 
         reason = f"which is neither in output_names nor one of the inputs {names}"
         warn(f"dynamic_axes has no effect for {key!r}, {reason}{hint}", MessageId.DYNAMIC_SHAPES)
         return
-    if is_alone and all(isinstance(each, int) for each in spec):
+    if is_alone and all(isinstance(key, int) for key in spec):
         hint = f"; for the axes of {known[0]}, give dynamic_shapes=({spec!r},)."
     raise _wrong(f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {names}{hint}")
 
@@ -360,7 +360,7 @@ def _is_static_hint(dim: Any) -> bool:
 
 
 def _specs_of_whole_container(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
-    """Distributes axes given for a whole container, such as a cache, to its parts; None for a spec of another form."""
+    """Returns the axes given for a whole container, such as a cache, for its parts; None for a spec of another form."""
     dims = (str, Dim, _DimHint, int, type(None))
     if not isinstance(spec, Mapping) or not all(isinstance(k, int) and isinstance(v, dims) for k, v in spec.items()):
         return None

@@ -73,7 +73,7 @@ def eager_model(request: Request) -> EagerModel | None:
 
 
 def copy_without_weights(model: torch.nn.Module) -> torch.nn.Module:
-    """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call.
+    """Returns a copy of a module that shares its parameters; a call may change its buffers and Python attributes.
 
     Attributes that are tensors with a gradient function are shared too, because torch does not copy these.
     """

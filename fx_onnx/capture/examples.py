@@ -93,7 +93,7 @@ def enlarged_examples(request: Request, small: SmallAxes) -> Iterator[Example]:
     by_name = dict(zip(dict.fromkeys(small.values()), unused, strict=False))
     larger = "captured from an example in which the dims of size 0 or 1 {}, because the forward fixes these sizes"
     if small:
-        yield _enlarged(request, {place: by_name[name] for place, name in small.items()}, larger.format("are larger"))
+        yield _enlarged(request, {axis: by_name[name] for axis, name in small.items()}, larger.format("are larger"))
     if len(by_name) > 1:
         yield _enlarged(request, dict.fromkeys(small, next(unused)), larger.format("are larger and equal"))
 

@@ -43,7 +43,7 @@ class ForwardParameters:
 
 
 def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardParameters:
-    """Binds the arguments to the signature of the module's forward.
+    """Returns the arguments, bound to the signature of the module's forward.
 
     Raises:
         ArgumentError: The arguments do not fit the signature.
@@ -160,16 +160,16 @@ def program_arguments(
         ArgumentError: The arguments do not have the structure, dtypes and shapes that were captured.
     """
     structure = program.call_spec.in_spec
-    found = pytree.tree_structure((args, kwargs)).num_leaves
-    if found != structure.num_leaves:
-        raise _wrong(f"The ExportedProgram takes {structure.num_leaves} tensors and constants, but {found} are given.")
+    count = pytree.tree_structure((args, kwargs)).num_leaves
+    if count != structure.num_leaves:
+        raise _wrong(f"The ExportedProgram takes {structure.num_leaves} tensors and constants, but {count} are given.")
     try:
         leaves = list(structure.flatten_up_to((args, kwargs)))
     except ValueError as error:
         raise _wrong(
             f"The arguments do not have the structure with which the ExportedProgram was captured: {error}"
         ) from error
-    shapes: list[tuple[str, Any, int]] = []  # (place, captured size, given size)
+    shapes: list[tuple[str, Any, int]] = []  # (axis, captured size, given size)
     for (name, captured), given in zip(_user_inputs(program), leaves, strict=True):
         if isinstance(captured, torch.Tensor):
             if not isinstance(given, torch.Tensor) or (given.dtype, given.ndim) != (captured.dtype, captured.ndim):
@@ -181,16 +181,16 @@ def program_arguments(
             sizes = zip(map(expression, captured.shape), given.shape, strict=True)
             shapes += [(f"{name}.shape[{axis}]", *pair) for axis, pair in enumerate(sizes)]
     symbols = {size: given for _, size, given in shapes if isinstance(size, sympy.Symbol)}
-    for place, size, given in shapes:
+    for axis_text, size, given in shapes:
         expected, allowed = size.subs(symbols), program.range_constraints.get(size)
         if expected.is_number and int(expected) != given:
             raise _wrong(
-                f"{place} is {given}, but the ExportedProgram takes {expected}; give an example of this size, or "
+                f"{axis_text} is {given}, but the ExportedProgram takes {expected}; give an example of this size, or "
                 "capture the model again with dynamic_shapes."
             )
         if allowed is not None and given not in (0, 1) and not allowed.lower <= given <= allowed.upper:
             raise _wrong(
-                f"{place} is {given}, but the ExportedProgram takes sizes from {allowed.lower} to {allowed.upper}."
+                f"{axis_text} is {given}, but the ExportedProgram takes sizes from {allowed.lower} to {allowed.upper}."
             )
     ordered: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, structure)
     return ordered

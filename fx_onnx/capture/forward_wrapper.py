@@ -61,7 +61,7 @@ def wrap_forward(
         inputs: What was requested of each tensor among the arguments.
         caller_autocast: A function that returns a context in which autocast is as in the caller's code.
         mode: The mode, which the context enters each time.
-        float_leaves: The places of dynamic floats among the leaves of ``(args, kwargs)``.
+        float_leaves: The indices of dynamic floats among the leaves of ``(args, kwargs)``.
         register_outputs: Whether to register the dataclasses and caches that the forward returns.
         strict: Whether torch.export traces in strict mode.
 
@@ -84,7 +84,7 @@ def wrap_forward(
         for (one, axis), (other, other_axis) in equal_axes:  # torch cannot know this if no operator compares them
             torch._check(tensors[one].shape[axis] == tensors[other].shape[other_axis])
         if float_leaves:
-            leaves = [leaf.item() if place in float_leaves else leaf for place, leaf in enumerate(leaves)]
+            leaves = [leaf.item() if index in float_leaves else leaf for index, leaf in enumerate(leaves)]
             args, kwargs = pytree.tree_unflatten(leaves, tree)
         buffers = [] if strict else list(_buffers(model))
         with caller_autocast(), mode:
@@ -94,10 +94,10 @@ def wrap_forward(
         if strict:
             return result
         given = [*leaves, *model.parameters(), *(buffer for *_, buffer in buffers)]
-        known = {id(each): each for each in given if isinstance(each, torch.Tensor)}
+        known = {id(tensor): tensor for tensor in given if isinstance(tensor, torch.Tensor)}
         return write_in_place((*_assigned_buffers(buffers), *replaced_data(known.values())), result)
 
-    own = [each for each in signature.parameters.values() if not (extra and each.kind is each.VAR_KEYWORD)]
+    own = [formal for formal in signature.parameters.values() if not (extra and formal.kind is formal.VAR_KEYWORD)]
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
     vars(wrapped)["__signature__"] = signature.replace(parameters=[*own, *named])
     with replace_attribute(model, "forward", wrapped):
@@ -106,9 +106,11 @@ def wrap_forward(
 
 def _equal_axes(inputs: Sequence[TensorRequest]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Returns pairs of (number of the tensor, axis) whose dims have one name, the first of that name on the left."""
-    named = [(name, (number, axis)) for number, each in enumerate(inputs) for axis, name in each.axes.items() if name]
+    named = [
+        (name, (number, axis)) for number, request in enumerate(inputs) for axis, name in request.axes.items() if name
+    ]
     first = dict(reversed(named))
-    return [(first[name], place) for name, place in named if first[name] != place]
+    return [(first[name], pair) for name, pair in named if first[name] != pair]
 
 
 # --- assigned buffers and data ----------------------------------------------------------------------------------------
@@ -159,9 +161,9 @@ def _assigned_buffers(buffers: list[_Buffer]) -> Iterator[tuple[torch.Tensor, to
             continue
         if not is_recorded(buffer):  # a run with other sizes, which are no part of the program
             continue
-        found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+        text = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
         warn(
-            f"The forward assigns {found} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A "
+            f"The forward assigns {text} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A "
             "buffer of a program keeps its shape and dtype, so every call starts with the old value.",
             MessageId.BUFFER_ASSIGNMENT,
         )

@@ -62,7 +62,7 @@ def keep_functions(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
     """
     reason = "The user wants the function whole."
     patches = [
-        Patch(f"{each.__module__}:{each.__qualname__}", Around(_caller), reason, in_torch=True) for each in functions
+        Patch(f"{func.__module__}:{func.__qualname__}", Around(_caller), reason, in_torch=True) for func in functions
     ]
     with CAPTURE_LOCK, apply_patches(patches):
         _copies.clear()
@@ -77,8 +77,8 @@ def keep_functions(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
 
 def kept_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Returns the parameters that become arguments of the operator: all but ``**kwargs``."""
-    found = inspect.signature(function).parameters.values()
-    return [each for each in found if each.kind is not each.VAR_KEYWORD]
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
 
 
 def _caller(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +104,7 @@ def _caller(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names(formals: Iterable[inspect.Parameter]) -> list[str]:
-    return [each.name for each in formals if each.kind is not each.VAR_POSITIONAL]
+    return [parameter.name for parameter in formals if parameter.kind is not parameter.VAR_POSITIONAL]
 
 
 @functools.cache
@@ -125,9 +125,11 @@ class RefusedWrites(TorchDispatchMode):
         """Calls the operator."""
         schema = getattr(func, "_schema", None)
         if schema is not None and schema.is_mutable:
-            given = dict(zip((each.name for each in schema.arguments), args, strict=False)) | (kwargs or {})
+            given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | (kwargs or {})
             written = [
-                each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
+                argument.name
+                for argument in schema.arguments
+                if argument.alias_info is not None and argument.alias_info.is_write
             ]
             if storage_ids([given.get(name) for name in written]) & self._storages:
                 raise NotImplementedError(
@@ -138,7 +140,7 @@ class RefusedWrites(TorchDispatchMode):
 
 def _call_in_order(function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function with the arguments of its operator."""
-    by_name = [each.name for each in kept_parameters(function) if each.kind is each.KEYWORD_ONLY]
+    by_name = [parameter.name for parameter in kept_parameters(function) if parameter.kind is parameter.KEYWORD_ONLY]
     count = len(args) - len(by_name)
     with RefusedWrites(function.__qualname__, args):
         return function(*args[:count], **dict(zip(by_name, args[count:], strict=True)))
@@ -158,7 +160,7 @@ def schema_of(function: str, names: Sequence[str], args: Sequence[Any]) -> str:
     Raises:
         NotImplementedError: an argument cannot be that of an operator.
     """
-    names = [*names, *(f"argument_{place}" for place in range(len(names), len(args)))]
+    names = [*names, *(f"argument_{index}" for index in range(len(names), len(args)))]
     typed = (f"{_schema_type(value, function)} {name}" for name, value in zip(names, args, strict=True))
     return f"({', '.join(typed)}) -> Tensor[]"
 
@@ -212,7 +214,7 @@ class KeptOperator:
         _operators[namespace, name] = self
 
     def run(self, *args: Any) -> list[torch.Tensor]:
-        """Computes the results for fake or real tensors; clones each one that shares its storage with an input."""
+        """Returns the results for fake or real tensors; clones each one that shares its storage with an input."""
         leaves, self._last.spec = pytree.tree_flatten(self._compute(*args))
         self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         input_storages = storage_ids(args)
@@ -221,9 +223,9 @@ class KeptOperator:
         return [t.clone() if copied else t for t, copied in zip(tensors, self._last.is_copy, strict=True)]
 
     def restructure(self, tensors: list[torch.Tensor]) -> Any:
-        """Puts the tensors into the structure that the callable returned in the last run in this thread."""
+        """Returns the tensors in the structure that the callable returned in the last run in this thread."""
         copies = itertools.compress(tensors, self._last.is_copy)
-        _copies.extend((each, each._version, self.callable.__qualname__) for each in copies)
+        _copies.extend((copy, copy._version, self.callable.__qualname__) for copy in copies)
         rest = iter(tensors)
         leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
         return pytree.tree_unflatten(leaves, self._last.spec)
@@ -241,9 +243,9 @@ class KeptOperator:
             with skip_undecided():
                 return self.run(*args)
         known = {expression: optimization_hint(size) for expression, size in sizes.items() if expression.is_symbol}
-        symbols = sorted({each for expression in sizes for each in expression.free_symbols}, key=str)
-        first = {each: known.get(each, _UNKNOWN_SIZE) for each in symbols}
-        second = {each: first[each] + 2**place for place, each in enumerate(symbols)}
+        symbols = sorted({symbol for expression in sizes for symbol in expression.free_symbols}, key=str)
+        first = {symbol: known.get(symbol, _UNKNOWN_SIZE) for symbol in symbols}
+        second = {symbol: first[symbol] + 2**index for index, symbol in enumerate(symbols)}
         runs = [self._run_static(args, values) for values in (first, second)]
 
         def find(one: int, other: int) -> Any:
@@ -291,7 +293,7 @@ class KeptOperator:
                     return self.run(*pytree.tree_map(static, args))
             except DataDependentOutputException:
                 zeros, ones = (self.run(*pytree.tree_map(lambda v, e=e: static(v, e), args)) for e in (0, 1))
-                if [(each.shape, each.dtype) for each in zeros] != [(each.shape, each.dtype) for each in ones]:
+                if [(value.shape, value.dtype) for value in zeros] != [(value.shape, value.dtype) for value in ones]:
                     raise
                 return ones
 
@@ -321,4 +323,4 @@ def _called(program: ExportedProgram) -> dict[Any, KeptOperator]:
     modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
     names = {namespace for namespace, _ in _operators}
-    return {each: operator_of_call(each) for each in targets if getattr(each, "namespace", None) in names}
+    return {target: operator_of_call(target) for target in targets if getattr(target, "namespace", None) in names}

@@ -83,13 +83,13 @@ class ChangedValues:
         return self.state.again() if self.values else self.state
 
     def compare(self) -> dict[Place, Values]:
-        """Compares the values with those before, and returns them. One that the forward has made counts too."""
+        """Returns the values, and keeps those that differ from before. One that the forward has made counts too."""
         before, after = self.state.values, self.state.current()
         changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
         replaced = tuple(
             f"{owner}.{name}.".removeprefix(".")
             for (owner, name, _), pairs in changes.items()
-            if any(isinstance(each, torch.nn.Module) for pair in pairs for each in pair)
+            if any(isinstance(value, torch.nn.Module) for pair in pairs for value in pair)
         )
         self.values = [
             ChangedValue(place, kind_of_change(pairs[0]), {*before.get(place, ()), *after.get(place, ())} != {()})
@@ -123,7 +123,7 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
         return result
 
     before = changed.state.values
-    all_values = (value for each in before.values() for value in each.values())
+    all_values = (value for leaves in before.values() for value in leaves.values())
     tensors = [(value, value.detach().clone()) for value in all_values if _may_be_state(value)]
     try:
         with watch_calls({model: compare}):
@@ -131,8 +131,8 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
     finally:
         changed.state.restore_hooks()
         for place, leaves in (after or changed.state.current()).items():
-            found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
-            if found and place not in before and isinstance(place.owner, str):
+            is_traced_value = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
+            if is_traced_value and place not in before and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)
         for tensor, old in tensors:
             if not torch.equal(tensor, old):
@@ -153,10 +153,10 @@ def compares_identity(model: torch.nn.Module) -> bool:
 
     Strict mode answers no for each number that depends on data.
     """
-    owners = [*model.modules(), *(each for module in model.modules() for each in vars(module).values())]
+    owners = [*model.modules(), *(value for module in model.modules() for value in vars(module).values())]
     kinds = {base for owner in owners for base in type(owner).__mro__ if not is_library(base.__module__)}
-    attributes = [each for owner in (*kinds, *model.modules()) for each in vars(owner).values()]
-    waiting = [inspect.unwrap(getattr(each, "fget", None) or getattr(each, "__func__", each)) for each in attributes]
+    attributes = [value for owner in (*kinds, *model.modules()) for value in vars(owner).values()]
+    waiting = [inspect.unwrap(getattr(item, "fget", None) or getattr(item, "__func__", item)) for item in attributes]
     codes = dict[CodeType, None]()
     while waiting:
         function = waiting.pop()
@@ -171,4 +171,4 @@ def _compares_identity(code: CodeType) -> bool:
     return any(
         second.opname == "IS_OP" and first.opname == "LOAD_CONST" and isinstance(first.argval, (bool, int, float))
         for first, second in itertools.pairwise(dis.get_instructions(code))
-    ) or any(_compares_identity(each) for each in code.co_consts if isinstance(each, CodeType))
+    ) or any(_compares_identity(constant) for constant in code.co_consts if isinstance(constant, CodeType))

@@ -99,8 +99,8 @@ class PythonState:
             for path, module in model.named_modules()
             for name, space in _spaces(module).items()
         ]
-        hooks = (each for module in model.modules() for each in vars(module).values() if type(each) is OrderedDict)
-        self._hooks = [(each, dict(each)) for each in hooks]
+        hooks = (table for module in model.modules() for table in vars(module).values() if type(table) is OrderedDict)
+        self._hooks = [(table, dict(table)) for table in hooks]
         self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
         self._containers: list[tuple[Place, Any, Any]] = []
         self.values: Mapping[Place, Values] = self._read(self._containers)
@@ -131,7 +131,7 @@ class PythonState:
         return PythonState(self._model, self._buffers)
 
     def leaves(self, place: Place) -> Values:
-        """Returns what is at a place now."""
+        """Returns the leaves of the value that is at a place now."""
         own = [
             (module, name)
             for path, module, name, _ in self._spaces
@@ -216,7 +216,7 @@ def _values(model: torch.nn.Module, buffers: Container[str]) -> Iterator[tuple[P
 def _shared_values(model: torch.nn.Module) -> Iterator[tuple[Place, Any, Any]]:
     """Yields the values of the classes of the modules, and of the global variables that they name, with their owner."""
     kinds = dict.fromkeys(map(type, model.modules()))
-    for kind in {base: None for each in kinds for base in each.__mro__ if not is_library(base.__module__)}:
+    for kind in {base: None for cls in kinds for base in cls.__mro__ if not is_library(base.__module__)}:
         for name, value in vars(kind).items():
             if isinstance(value, FunctionType) and not is_internal(value.__code__.co_filename):
                 for variable in sorted(names_in(value.__code__) & value.__globals__.keys()):
@@ -230,7 +230,7 @@ def _shared_values(model: torch.nn.Module) -> Iterator[tuple[Place, Any, Any]]:
 @lru_cache(maxsize=4096)
 def names_in(code: CodeType) -> frozenset[str]:
     """Returns the names of global variables and attributes in a function and in the functions inside it."""
-    inner = (names_in(each) for each in code.co_consts if isinstance(each, CodeType))
+    inner = (names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return frozenset(code.co_names).union(*inner)
 
 
@@ -259,7 +259,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     """Returns what a container or an object of the user's holds, or what changes with each step of an iterator."""
     if isinstance(value, dict):
         return list(dict.items(value))  # those of a class of the user's may raise or change something
-    if (kind := next((each for each in _SEQUENCES if isinstance(value, each)), None)) is not None:
+    if (kind := next((sequence for sequence in _SEQUENCES if isinstance(value, sequence)), None)) is not None:
         items = list(kind.__iter__(value))
         return zip(items, items, strict=True) if kind is set else enumerate(items)
     if hasattr(type(value), "__next__"):
@@ -313,4 +313,4 @@ def _is_same(value: Any, now: Any) -> bool:
 
 def kind_of_change(pair: tuple[Any, Any]) -> str:
     """Returns what a changed value is in messages."""
-    return next((name for kind, name in _KINDS.items() if any(isinstance(each, kind) for each in pair)), "Python value")
+    return next((name for kind, name in _KINDS.items() if any(isinstance(item, kind) for item in pair)), "Python value")

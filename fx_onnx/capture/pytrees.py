@@ -203,7 +203,7 @@ def _is_own(context: Any) -> bool:
 
 
 def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Splits a cache or layer into children and context.
+    """Returns the children and the context of a cache or layer.
 
     Attributes that hold tensors are children. The other attributes are context, encoded as JSON values.
     """
@@ -265,26 +265,26 @@ def _has_tensors(value: Any) -> bool:
 
 
 _CODECS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "list": (list, lambda value: list(map(_encode, value)), lambda found: list(map(_decode, found))),
-    "tuple": (tuple, lambda value: list(map(_encode, value)), lambda found: tuple(map(_decode, found))),
+    "list": (list, lambda value: list(map(_encode, value)), lambda encoded: list(map(_decode, encoded))),
+    "tuple": (tuple, lambda value: list(map(_encode, value)), lambda encoded: tuple(map(_decode, encoded))),
     "dict": (
         dict,
         lambda value: [[_encode(key), _encode(item)] for key, item in value.items()],
-        lambda found: {_decode(key): _decode(item) for key, item in found},
+        lambda encoded: {_decode(key): _decode(item) for key, item in encoded},
     ),
-    "dtype": (torch.dtype, lambda value: str(value).removeprefix("torch."), lambda found: getattr(torch, found)),
+    "dtype": (torch.dtype, lambda value: str(value).removeprefix("torch."), lambda encoded: getattr(torch, encoded)),
     "device": (torch.device, str, torch.device),
     "type": (
         type,
         lambda value: [value.__module__, value.__qualname__],
-        lambda found: getattr(importlib.import_module(found[0]), found[1]),
+        lambda encoded: getattr(importlib.import_module(encoded[0]), encoded[1]),
     ),
 }
 """kind → the class that JSON lacks, how its values become JSON values, and the reverse."""
 
 
 def _encode(value: Any) -> Any:
-    """Converts a value without tensors to a JSON value; types that JSON lacks become ``{"kind": ..., "value": ...}``.
+    """Returns the JSON value of a value without tensors; types that JSON lacks become ``{"kind": ..., "value": ...}``.
 
     Raises:
         TypeError: The type cannot be converted.
@@ -298,5 +298,5 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
-    """Reverses ``_encode``."""
+    """Returns the value of which ``_encode`` returned a JSON value."""
     return _CODECS[value["kind"]][2](value["value"]) if isinstance(value, dict) else value

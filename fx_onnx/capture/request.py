@@ -108,7 +108,7 @@ class Request:
     def with_floats(self, given: tuple[Any, Any]) -> tuple[Any, Any]:
         """Returns arguments with numbers where the user gave floats, which the request holds as 0-d tensors."""
         leaves, tree = pytree.tree_flatten(given)
-        leaves = [leaf.item() if place in self.float_leaves else leaf for place, leaf in enumerate(leaves)]
+        leaves = [leaf.item() if index in self.float_leaves else leaf for index, leaf in enumerate(leaves)]
         arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, tree)
         return arguments
 
@@ -283,7 +283,7 @@ def _weight_names(
     state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict(keep_vars=True)
     known: dict[Any, int] = {}
     places = {name: known.setdefault(_identity(tensor), len(known)) for name, tensor in state.items()}
-    inputs = [each.path for each in shapes.inputs]
+    inputs = [leaf.path for leaf in shapes.inputs]
     if len(names) > len(inputs) + len(known):
         raise ArgumentError(
             f"input_names has {counted(len(names), 'name')}, but the model has {counted(len(inputs), 'input')}: "
@@ -338,10 +338,10 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises an ArgumentError for an argument that torch.export cannot take, or whose elements are packed."""
     leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=pytrees.is_quantized_layer)
     for path, leaf in leaves:
-        place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
+        name = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
         if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
             raise ArgumentError(
-                f"{place} is a sparse, nested or quantized tensor, which an input of an ONNX model cannot be; give a "
+                f"{name} is a sparse, nested or quantized tensor, which an input of an ONNX model cannot be; give a "
                 "dense tensor.",
                 id=MessageId.ARGUMENT_TYPE,
             )
@@ -353,7 +353,7 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             )
         if pytrees.is_quantized_layer(leaf):
             raise ArgumentError(
-                f"{place} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",
+                f"{name} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",
                 id=MessageId.ARGUMENT_TYPE,
             )
         if not isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject, type(None))):
@@ -364,6 +364,6 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             elif not isinstance(leaf, torch.nn.Module):
                 remedy += ", or register its class with torch.export.register_dataclass"
             raise ArgumentError(
-                f"{place} is a {kind}, which an input of an ONNX model cannot be; {remedy}.",
+                f"{name} is a {kind}, which an input of an ONNX model cannot be; {remedy}.",
                 id=MessageId.ARGUMENT_TYPE,
             )

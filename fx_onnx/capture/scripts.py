@@ -45,7 +45,7 @@ def has_scripts(model: torch.nn.Module) -> bool:
 
 def numbers_became_buffers(model: torch.nn.Module) -> bool:
     """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-    scripts = [each for each in model.modules() if isinstance(each, InterpretedModule) and each.changed_numbers]
+    scripts = [module for module in model.modules() if isinstance(module, InterpretedModule) and module.changed_numbers]
     for script in scripts:
         script.promote_numbers()
     return bool(scripts)

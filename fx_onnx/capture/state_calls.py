@@ -34,7 +34,7 @@ def dependent_values(changed: ChangedValues, proof: SizeProof, runs: PairedRuns)
 
     Values of one name in modules of one class are tried together, each such group with all others as before.
     """
-    places = {each.place for each in changed.values}
+    places = {value.place for value in changed.values}
     if not places:
         return []
     with weights_of_this_thread(changed.model):  # what a call assigns is lost else
@@ -47,21 +47,23 @@ def _dependent_values(changed: ChangedValues, places: set[Place], calls: _Calls)
     groups = dict[Any, set[Place]]()
     for place in places:
         groups.setdefault((place.kind, place.name), set()).add(place)
-    alone = set[Place]().union(*(each for each in groups.values() if len(groups) > 1 and calls.depend(each)))
-    found = [each for each in changed.values if each.place in (alone or places)]
-    lines = calls.lines({each.place for each in found} - {*RANDOM})
-    return [each._replace(line=lines.get(each.place, "")) for each in found]
+    alone = set[Place]().union(*(group for group in groups.values() if len(groups) > 1 and calls.depend(group)))
+    dependent = [value for value in changed.values if value.place in (alone or places)]
+    lines = calls.lines({value.place for value in dependent} - {*RANDOM})
+    return [value._replace(line=lines.get(value.place, "")) for value in dependent]
 
 
 class _Calls:
     """Calls of a model in a row, and the same calls of the model in its first state."""
 
     def __init__(self, changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> None:
-        self._state, self._runs, self._places = changed.state, runs, {each.place for each in changed.values}
+        self._state, self._runs, self._places = changed.state, runs, {value.place for value in changed.values}
         self._left = runs.state or changed.state  # what the trace has left stays
         self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
-        self._given = [partial(proof.sizes.arguments, each) for each in (usual, usual, other, *[usual] * (_CALLS - 3))]
+        self._given = [
+            partial(proof.sizes.arguments, sizes) for sizes in (usual, usual, other, *[usual] * (_CALLS - 3))
+        ]
         self._first: dict[Any, Any] = {}  # the results in the first state, by the way and the number of the call
 
     def depend(self, kept: Collection[Place]) -> bool | None:
@@ -80,12 +82,12 @@ class _Calls:
         return None
 
     def _outcomes(self, way: bool | None, count: int, kept: Collection[Place]) -> set[Outcome]:
-        """Compares the results of calls in a row, but for the first, with those in the first state."""
+        """Returns how the results of calls in a row, but for the first, compare with those in the first state."""
         for number in range(1, count):
             if (way, number) not in self._first:
                 self._first[way, number] = self._result(way, number)
         first = [self._first[way, number] for number in range(1, count)]
-        if any(isinstance(each, type) for each in first):
+        if any(isinstance(result, type) for result in first):
             raise Undecidable  # the module cannot run so
         used = [self._result(way, number, kept if number else ()) for number in range(count)]
         return {*map(compare_results, used[1:], first)}

@@ -42,7 +42,7 @@ class Numbered:
     """
 
     def __init__(self, capture: Capture, model: ir.Model, numbers: Numbers) -> None:
-        self.facts, self.answers = capture.conditions, tuple(each.answer for each in capture.conditions)
+        self.facts, self.answers = capture.conditions, tuple(condition.answer for condition in capture.conditions)
         self.model, self._numbers = model, numbers
         self.conditions: list[Number] = []
         self.markers: list[ir.Node] = []
@@ -54,8 +54,8 @@ class Numbered:
         for value in model.graph.initializers.values():
             self.weights[self._define(value, ("weight", *_weight_key(value)))[0]] = value
         inputs = [value for value in model.graph.inputs if value not in self.values]
-        for place, value in enumerate(inputs):
-            self._define(value, ("input", place))
+        for index, value in enumerate(inputs):
+            self._define(value, ("input", index))
         for node in model.graph:
             if node.op_type == CONDITION and node.domain == DOMAIN:
                 self.conditions.append(self._read(node.inputs[0]))
@@ -64,19 +64,19 @@ class Numbered:
             number = self._number(self._key(node))
             if number not in self.nodes:
                 self.nodes[number] = node
-            for place, value in enumerate(node.outputs):
-                self._record(value, (number, place))
+            for index, value in enumerate(node.outputs):
+                self._record(value, (number, index))
 
     def closure(self, numbers: Iterable[Number]) -> set[int]:
         """Returns what computes values: all that they read, directly or not."""
-        found: set[int] = set()
+        needed: set[int] = set()
         waiting = list(numbers)
         while waiting:
             number, _ = waiting.pop()
-            if number not in found:
-                found.add(number)
+            if number not in needed:
+                needed.add(number)
                 waiting += self._inputs(number)
-        return found
+        return needed
 
     def _inputs(self, number: int) -> Iterator[Number]:
         """Yields the numbers of what a computation reads; of none for a weight or an input."""
@@ -105,8 +105,8 @@ class Numbered:
         at which they differ.
         """
         key = operator_key(node), tuple(map(self._read, outer_inputs(node)))
-        inner = [node, *(each for body in subgraphs(node) for each in all_nodes(body))]
-        if not any(each.op_type in _DRAWS or each.domain for each in inner):
+        inner = [node, *(nested for body in subgraphs(node) for nested in all_nodes(body))]
+        if not any(nested.op_type in _DRAWS or nested.domain for nested in inner):
             return key
         call = node.metadata_props.get(metadata.NAME_SCOPES, "")
         self._draws[call] += 1
@@ -114,15 +114,15 @@ class Numbered:
 
 
 def reads(node: ir.Node) -> Iterator[tuple[ir.Node, int]]:
-    """Yields where a node, or a node in its bodies, reads a value outside of the node: the reader and the place."""
+    """Yields where a node, or a node in its bodies, reads a value outside of the node: the reader and the index."""
     inside = {value for body in subgraphs(node) for value in all_values(body)}
-    for inner in (node, *(each for body in subgraphs(node) for each in all_nodes(body))):
-        yield from ((inner, place) for place, value in enumerate(inner.inputs) if value not in inside)
+    for inner in (node, *(nested for body in subgraphs(node) for nested in all_nodes(body))):
+        yield from ((inner, index) for index, value in enumerate(inner.inputs) if value not in inside)
 
 
 def outer_inputs(node: ir.Node) -> list[ir.Value | None]:
     """Returns what a node and its bodies read outside of the node, in the order of ``reads``."""
-    return [reader.inputs[place] for reader, place in reads(node)]
+    return [reader.inputs[index] for reader, index in reads(node)]
 
 
 def operator_key(node: ir.Node) -> Hashable:
@@ -131,11 +131,11 @@ def operator_key(node: ir.Node) -> Hashable:
     for value in (value for body in subgraphs(node) for value in all_values(body)):
         inside[value] = len(inside)
     parts: list[Hashable] = []
-    for inner in (node, *(each for body in subgraphs(node) for each in all_nodes(body))):
-        attributes = sorted((name, _attribute_key(each)) for name, each in inner.attributes.items())
+    for inner in (node, *(nested for body in subgraphs(node) for nested in all_nodes(body))):
+        attributes = sorted((name, _attribute_key(attribute)) for name, attribute in inner.attributes.items())
         kind = inner.domain, inner.op_type, inner.overload, inner.version, len(inner.outputs)
         parts.append((kind, tuple(attributes), tuple(None if v is None else inside.get(v, -1) for v in inner.inputs)))
-    for body in (part for each in subgraphs(node) for part in all_graphs(each)):
+    for body in (part for subgraph in subgraphs(node) for part in all_graphs(subgraph)):
         weights = tuple(_weight_key(value) for value in body.initializers.values())
         parts.append((len(body.inputs), len(body), weights, tuple(inside.get(value, -1) for value in body.outputs)))
     return tuple(parts)

@@ -46,7 +46,7 @@ def merge_paths(captures: Sequence[Capture], models: Sequence[ir.Model]) -> ir.M
         if len(path.conditions) != len(path.facts):
             raise CaptureError(
                 "A condition on data is in the body of a loop or another operator, which torch.export captures apart "
-                f"{path.facts[-1].place}; move it out of the body, or write it with torch.cond.",
+                f"{path.facts[-1].line}; move it out of the body, or write it with torch.cond.",
                 id=MessageId.BRANCH_ON_DATA,
             )
     return _Merger(paths).model()
@@ -83,7 +83,7 @@ class _Merger:
             ir_version=max(path.model.ir_version for path in self._paths),
             producer_name=first.producer_name,
             producer_version=first.producer_version,
-            functions=list({key: each for path in self._paths for key, each in path.model.functions.items()}.values()),
+            functions=list({key: func for path in self._paths for key, func in path.model.functions.items()}.values()),
         )
         model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(self._dims.data_dependent)
         return model
@@ -94,18 +94,18 @@ class _Merger:
         imports = {
             domain: version for path in self._paths for domain, version in path.model.graph.opset_imports.items()
         }
-        others = {node.domain for path in self._paths for each in path.nodes.values() for node in _with_inner(each)}
+        others = {node.domain for path in self._paths for outer in path.nodes.values() for node in _with_inner(outer)}
         return {domain: version for domain, version in imports.items() if domain != DOMAIN or domain in others}
 
     def _needs(self, path: Numbered) -> set[int]:
         """Returns what a path computes for its results and for the conditions at which another path differs."""
         waiting = [self._result(path, output) for output in self._outputs]
-        waiting += [number for place, number in enumerate(path.conditions) if self._splits(path, place)]
+        waiting += [number for depth, number in enumerate(path.conditions) if self._splits(path, depth)]
         return path.closure(waiting)
 
-    def _splits(self, path: Numbered, place: int) -> bool:
-        before, answer = path.answers[:place], path.answers[place]
-        return any(other.answers[: place + 1] == (*before, not answer) for other in self._paths)
+    def _splits(self, path: Numbered, depth: int) -> bool:
+        before, answer = path.answers[:depth], path.answers[depth]
+        return any(other.answers[: depth + 1] == (*before, not answer) for other in self._paths)
 
     def _inputs(self) -> dict[Number, ir.Value]:
         """Registers the inputs and the weights; returns the values by number."""
@@ -138,7 +138,7 @@ class _Merger:
         own = dict(_named_outputs(path))
         if output in own:
             return path.values[own[output]]
-        states = (pair for each in self._paths for pair in each.values.items() if pair[0].producer() is None)
+        states = (pair for numbered in self._paths for pair in numbered.values.items() if pair[0].producer() is None)
         return next(number for value, number in states if value.name == output[0])
 
     # ---------------------------------------------------------------- scopes
@@ -150,10 +150,10 @@ class _Merger:
         path, *others = paths
         common = self._needed[path].intersection(*(self._needed[other] for other in others))
         self._emit(graph, env, path, common, paths)
-        wanted = [[self._result(each, output) for output in self._outputs] for each in paths]
+        wanted = [[self._result(numbered, output) for output in self._outputs] for numbered in paths]
         if not others:
             return [env[number] for number in wanted[0]]
-        while len({each.answers[depth] for each in paths}) == 1:
+        while len({numbered.answers[depth] for numbered in paths}) == 1:
             depth += 1
         condition = self._condition(graph, env, paths, depth)
         fixed = [
@@ -170,14 +170,14 @@ class _Merger:
         Raises:
             CaptureError: each path computes another condition.
         """
-        for candidates in (paths, [each for each in paths if each.facts[depth].is_general]):
-            if len({each.conditions[depth] for each in candidates}) == 1:
+        for candidates in (paths, [numbered for numbered in paths if numbered.facts[depth].is_general]):
+            if len({candidate.conditions[depth] for candidate in candidates}) == 1:
                 path, number = candidates[0], candidates[0].conditions[depth]
                 self._emit(graph, env, path, path.closure([number]), paths)
                 return env[number]
         raise CaptureError(
             "A condition on data is another one on each path through the forward, because the code that follows fixes "
-            f"a size, or draws numbers in Python {paths[0].facts[depth].place}; write the branch with torch.cond.",
+            f"a size, or draws numbers in Python {paths[0].facts[depth].line}; write the branch with torch.cond.",
             id=MessageId.BRANCH_ON_DATA,
         )
 
@@ -209,14 +209,14 @@ class _Merger:
             body = ir.Graph(
                 (), (), nodes=(), opset_imports=dict(graph.opset_imports), name=self._names.unique("branch")
             )
-            own = [each for each in paths if each.answers[depth] is answer]
+            own = [path for path in paths if path.answers[depth] is answer]
             results.append(self._scope(body, dict(env), own, depth + 1))
             bodies.append(body)
         pairs: list[_Pair] = [
             (one, other) if known is None else (known, known) for known, one, other in zip(fixed, *results, strict=True)
         ]
         for one, other in pairs:
-            _refuse_unlike(one, other, paths[0].facts[depth].place)
+            _refuse_unlike(one, other, paths[0].facts[depth].line)
         return self._joined(graph, bodies, pairs, condition, marker)
 
     def _joined(
@@ -240,20 +240,20 @@ class _Merger:
             for one, other in zip(_values(inner), _values(twin), strict=True):
                 one.shape = self._dims.merged([one.shape, other.shape])
         bodies[0].remove(tail)
-        for reader, place in [read for twin in tail.values() for read in reads(twin)]:
-            reader.replace_input_with(place, None)
+        for reader, index in [read for twin in tail.values() for read in reads(twin)]:
+            reader.replace_input_with(index, None)
         bodies[1].remove(tail.values())
         if returned:
-            for place, body in enumerate(bodies):
-                self._finish(body, [pair[place] for pair in returned])
+            for index, body in enumerate(bodies):
+                self._finish(body, [pair[index] for pair in returned])
             attributes = [ir.AttrGraph("then_branch", bodies[0]), ir.AttrGraph("else_branch", bodies[1])]
             node = ir.Node("", "If", [condition], attributes, outputs=list(returned.values()))
             node.name = node.outputs[0].name
             node.metadata_props.update(marker.metadata_props)
             graph.append(node)
         for inner, given in reversed(inputs.items()):
-            for (reader, place), value in zip(list(reads(inner)), given, strict=True):
-                reader.replace_input_with(place, value)
+            for (reader, index), value in zip(list(reads(inner)), given, strict=True):
+                reader.replace_input_with(index, value)
             graph.append(inner)
         return results
 
@@ -308,9 +308,9 @@ class _Merger:
         for value in all_values(body):
             value.name = self._names.unique(str(value.name))
         for node in all_nodes(body):
-            for place, read in enumerate(node.inputs):
+            for index, read in enumerate(node.inputs):
                 if read is not None and read in numbers:
-                    node.replace_input_with(place, env[numbers[read]])
+                    node.replace_input_with(index, env[numbers[read]])
         return ir.AttrGraph(attribute.name, body)
 
 
@@ -320,26 +320,26 @@ def _outputs_of(paths: Sequence[Numbered]) -> dict[_Output, ir.Value]:
     Raises:
         CaptureError: two paths return another number of results.
     """
-    found: dict[_Output, ir.Value] = {}
+    outputs: dict[_Output, ir.Value] = {}
     results = [list(_named_outputs(path)) for path in paths]
-    if len({len([key for key, _ in each if not key[0]]) for each in results}) > 1:
+    if len({len([key for key, _ in pairs if not key[0]]) for pairs in results}) > 1:
         raise CaptureError(
             "The forward returns another number of results where it takes another branch on data; return the same "
             "structure from each branch.",
             id=MessageId.BRANCH_ON_DATA,
         )
-    for key, value in (pair for each in results for pair in each):
-        found.setdefault(key, value)
-    return dict(sorted(found.items(), key=lambda item: bool(item[0][0])))
+    for key, value in (pair for pairs in results for pair in pairs):
+        outputs.setdefault(key, value)
+    return dict(sorted(outputs.items(), key=lambda item: bool(item[0][0])))
 
 
 def _named_outputs(path: Numbered) -> Iterator[tuple[_Output, ir.Value]]:
-    for place, value in enumerate(path.model.graph.outputs):
+    for index, value in enumerate(path.model.graph.outputs):
         target = value.metadata_props.get(metadata.OUTPUT_TARGET, "")
-        yield (target, str(value.metadata_props.get(metadata.OUTPUT_KIND)) if target else str(place)), value
+        yield (target, str(value.metadata_props.get(metadata.OUTPUT_KIND)) if target else str(index)), value
 
 
-def _refuse_unlike(one: ir.Value, other: ir.Value, place: str) -> None:
+def _refuse_unlike(one: ir.Value, other: ir.Value, line: str) -> None:
     """Raises a CaptureError if the results of two branches have another dtype or rank."""
     ranks = [None if value.shape is None else len(value.shape) for value in (one, other)]
     if one.dtype != other.dtype or (None not in ranks and ranks[0] != ranks[1]):
@@ -348,7 +348,7 @@ def _refuse_unlike(one: ir.Value, other: ir.Value, place: str) -> None:
         ]
         raise CaptureError(
             f"A result is {texts[0]} where a condition on data is true, and {texts[1]} where it is false"
-            f" {place}; let both branches return the same dtype and rank.",
+            f" {line}; let both branches return the same dtype and rank.",
             id=MessageId.BRANCH_ON_DATA,
         )
 

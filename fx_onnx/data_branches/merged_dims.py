@@ -51,7 +51,7 @@ class MergedDims:
         values = [path.of[number] for path in self._paths if number in path.of]
         uses = Counter(dim for path in self._paths for value in path.model.graph.inputs for dim in _dims(value))
         dims = zip(*map(_dims, values), strict=True)
-        return ir.Shape([max(each, key=lambda dim: (type(dim) is int, uses[dim])) for each in dims])
+        return ir.Shape([max(candidates, key=lambda dim: (type(dim) is int, uses[dim])) for candidates in dims])
 
     def _dim(self, dims: Collection[_Dim]) -> _Dim:
         """Returns a dim that is equal on all paths, or a new name."""

@@ -70,7 +70,7 @@ class _Answers(DataPath):
     @property
     def answers(self) -> tuple[bool, ...]:
         """What the conditions are."""
-        return tuple(each.answer for each in self.conditions)
+        return tuple(condition.answer for condition in self.conditions)
 
     def begin(self) -> None:
         """Begins a trace."""
@@ -83,9 +83,9 @@ class _Answers(DataPath):
     def run(self, call: Callable[[], Any]) -> Any:
         """Runs the forward; compares the sizes when the trace ends."""
         is_trace, result = self.is_trace, super().run(call)
-        for place, (environment, sizes) in enumerate(self._sizes if is_trace else ()):
+        for index, (environment, sizes) in enumerate(self._sizes if is_trace else ()):
             is_general = sizes.items() <= known_sizes(environment).items()
-            self.conditions[place] = self.conditions[place]._replace(is_general=is_general)
+            self.conditions[index] = self.conditions[index]._replace(is_general=is_general)
         return result
 
     def decide(self, value: Any, frame: Any) -> Told:
@@ -137,7 +137,7 @@ def _computation(node: torch.fx.Node, numbers: dict[Hashable, int]) -> Hashable:
     waiting = [node]
     while waiting:
         current = waiting[-1]
-        inputs = [each for each in current.all_input_nodes if each not in known]
+        inputs = [operand for operand in current.all_input_nodes if operand not in known]
         if is_written(current) or len(known) + len(waiting) > _MOST_NODES:
             return object()
         if inputs:
@@ -172,7 +172,7 @@ def capture_paths(
         search.run(answers, capture)
         if not answers.conditions:
             return []
-        taken = ", ".join(f"{each.place} is {each.answer}" for each in answers.conditions)
+        taken = ", ".join(f"{condition.line} is {condition.answer}" for condition in answers.conditions)
         decided(f"path where {taken}: {time.perf_counter() - begin:.2f} s")
     return search.result()
 
@@ -221,13 +221,13 @@ class _Search:
             if not _is_raised_by_model(error.__cause__):
                 raise
             self._raised.append(error)
-            self._checks[answers.conditions[-1].place] = None
+            self._checks[answers.conditions[-1].line] = None
         else:
             self._add(replace(captured, conditions=tuple(answers.conditions)), left[0])
         finally:
             self._restore()
         own = answers.answers
-        self.waiting += [(*own[:place], not own[place]) for place in range(len(answers.given), len(own))]
+        self.waiting += [(*own[:index], not own[index]) for index in range(len(answers.given), len(own))]
         if len(self._found) > MOST_PATHS or self._runs + len(self.waiting) > _MOST_RUNS:
             raise _too_many(answers.conditions)
 
@@ -246,7 +246,7 @@ class _Search:
             reason = f"The forward leaves another {other.name!r} in {other} where a condition on data differs"
         if reason:
             raise CaptureError(
-                f"{reason} {captured.conditions[-1].place}; return the same structure from each branch, and keep what "
+                f"{reason} {captured.conditions[-1].line}; return the same structure from each branch, and keep what "
                 "changes from call to call in buffers.",
                 id=MessageId.BRANCH_ON_DATA,
             )
@@ -273,13 +273,13 @@ class _Search:
 def _differs(place: Place, one: Mapping[Place, Values], other: Mapping[Place, Values]) -> bool:
     """Returns whether two paths left other values at a place. Tensors of the trace have no values."""
     pairs = changed_leaves(one.get(place, {}), other.get(place, {}))
-    return any(not all(isinstance(each, torch.Tensor) and is_traced(each) for each in pair) for pair in pairs)
+    return any(not all(isinstance(value, torch.Tensor) and is_traced(value) for value in pair) for pair in pairs)
 
 
 def _structure(program: ExportedProgram) -> Any:
     """Returns the structure of the results, with those that are no outputs of the ONNX model, such as None."""
     specs = result_specs(program)
-    return program.call_spec.out_spec, [None if is_graph_output(each) else str(each.arg) for each in specs]
+    return program.call_spec.out_spec, [None if is_graph_output(spec) else str(spec.arg) for spec in specs]
 
 
 def _is_raised_by_model(error: Any) -> bool:
@@ -289,9 +289,10 @@ def _is_raised_by_model(error: Any) -> bool:
     *_, last = _steps(error.__traceback__)
     code = last.tb_frame.f_code
     is_raise = any(
-        each.offset == last.tb_lasti and each.opname == "RAISE_VARARGS" for each in dis.get_instructions(code)
+        instruction.offset == last.tb_lasti and instruction.opname == "RAISE_VARARGS"
+        for instruction in dis.get_instructions(code)
     )
-    causes = (each for each in (error.__cause__, error.__context__) if each is not None)
+    causes = (cause for cause in (error.__cause__, error.__context__) if cause is not None)
     return is_raise and is_of_model(code.co_filename) and all(map(_is_raised_by_model, causes))
 
 
@@ -302,9 +303,9 @@ def _steps(step: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _too_many(conditions: Sequence[DataCondition]) -> CaptureError:
-    ((place, _),) = Counter(each.place for each in conditions).most_common(1)
+    ((line, _),) = Counter(condition.line for condition in conditions).most_common(1)
     return CaptureError(
-        f"The forward has more than {MOST_PATHS} paths that depend on data, most of them by {place}; write a loop on "
+        f"The forward has more than {MOST_PATHS} paths that depend on data, most of them by {line}; write a loop on "
         "data with torch.while_loop, and a branch with torch.where or torch.cond.",
         id=MessageId.BRANCH_ON_DATA,
     )

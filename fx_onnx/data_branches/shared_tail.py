@@ -24,7 +24,7 @@ def shared_tail(bodies: Sequence[ir.Graph], results: Sequence[_Pair]) -> dict[ir
         bodies: the branches.
         results: the pairs of values that they return, of which both may be one value outside of them.
     """
-    found: dict[ir.Node, ir.Node] = {}
+    twins: dict[ir.Node, ir.Node] = {}
     partners: dict[ir.Value, set[ir.Value]] = {}
     counts = Counter[ir.Value]()  # of the reads by nodes behind the If
     for one, other in results:
@@ -39,13 +39,13 @@ def shared_tail(bodies: Sequence[ir.Graph], results: Sequence[_Pair]) -> dict[ir
         are_twins = all(partners.get(a, {b}) == {b} and partners.get(b, {a}) == {a} for a, b in outputs)
         if not (is_whole and are_twins and all(_may_differ(*pair) for pair in (*inputs, *outputs))):
             continue
-        found[node] = twin
+        twins[node] = twin
         for a, b in inputs:
             if a is not None and b is not None:
                 _join(partners, a, b)
                 counts[a] += 1
                 counts[b] += a is not b
-    return found
+    return twins
 
 
 def _join(partners: dict[ir.Value, set[ir.Value]], one: ir.Value, other: ir.Value) -> None:

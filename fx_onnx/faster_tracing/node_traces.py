@@ -108,7 +108,7 @@ class _Texts:
         return name == "forward" or file.endswith("torch/__init__.py") or (file, name) in self._anchors
 
     def _text(self, key: tuple[int, ...]) -> str:
-        codes = [self._codes[each][0] for each in key[::2]]
+        codes = [self._codes[number][0] for number in key[::2]]
         entries = [linecache.cache.get(code.co_filename) for code in codes]
         known = self._texts.get(key)
         if known is not None and len(known[0]) == len(entries) and all(map(_is, known[0], entries)):

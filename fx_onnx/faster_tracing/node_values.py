@@ -74,8 +74,8 @@ def _make_track(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
             return record(inner_res, proxy_res, constant, tracer)
         if type(inner_res) in _SEQUENCES and type(proxy_res) in _SEQUENCES and len(inner_res) == len(proxy_res):
             proxy_tensor._set_unbacked_bindings(inner_res, proxy_res)
-            for each, proxy in zip(inner_res, proxy_res, strict=True):
-                track(each, proxy, constant=None, tracer=tracer)
+            for value, proxy in zip(inner_res, proxy_res, strict=True):
+                track(value, proxy, constant=None, tracer=tracer)
             return inner_res
         modes = torch.overrides._get_current_function_mode_stack()
         counting: Any = next(

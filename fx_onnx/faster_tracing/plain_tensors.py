@@ -68,7 +68,7 @@ def _make_new(static: Any) -> Sequence[Callable[..., Any]]:
             or not tensor.is_meta
             or type(device) is not torch.device
             or device.type != "cpu"
-            or (kwargs and not (kwargs.keys() <= _KEPT_ARGUMENTS and all(each is None for each in kwargs.values())))
+            or (kwargs and not (kwargs.keys() <= _KEPT_ARGUMENTS and all(value is None for value in kwargs.values())))
         ):
             return original(cls, *args, **kwargs)
         made = torch.Tensor._make_subclass(

@@ -53,8 +53,8 @@ def function_at(path: str) -> tuple[Any, str, Any]:
 
 def digest(path: str) -> str:
     """Returns the digest of the source of a function of the installed torch; an empty string if there is none."""
-    found = function_at(path)[2]
-    function = inspect.unwrap(getattr(found, "fget", None) or getattr(found, "__func__", found))
+    attribute = function_at(path)[2]
+    function = inspect.unwrap(getattr(attribute, "fget", None) or getattr(attribute, "__func__", attribute))
     return _digest(function) if isinstance(function, FunctionType) else ""
 
 
@@ -77,12 +77,12 @@ def unknown_sources(replacement: Replacement) -> list[str]:
 def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
     """Applies replacements within the context, in the current thread; leaves out those that were not compared."""
     with ExitStack() as stack:
-        for each in replacements if os.environ.get(OFF) != "0" else ():
-            if unknown := unknown_sources(each):
-                _logger.info("torch's own %s is used: the source of %s is unknown", each.targets[0], unknown[0])
+        for replacement in replacements if os.environ.get(OFF) != "0" else ():
+            if unknown := unknown_sources(replacement):
+                _logger.info("torch's own %s is used: the source of %s is unknown", replacement.targets[0], unknown[0])
                 continue
-            places = [function_at(target) for target in each.targets]
-            made = each.make(*(function for *_, function in places))
+            places = [function_at(target) for target in replacement.targets]
+            made = replacement.make(*(function for *_, function in places))
             for (owner, name, _), function in zip(places, made, strict=True):
                 stack.enter_context(replace_attribute(owner, name, function))
         yield

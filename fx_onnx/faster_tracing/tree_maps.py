@@ -57,7 +57,7 @@ class _Trees:
         if containers is _LEAF:
             return next(values)
         kind, keys, inner = containers
-        children = [self.rebuilt(each, values) for each in inner]
+        children = [self.rebuilt(child, values) for child in inner]
         return kind(children if keys is None else zip(keys, children, strict=True))
 
 

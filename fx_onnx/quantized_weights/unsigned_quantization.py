@@ -52,13 +52,13 @@ def _with_readers(node: ir.Node) -> tuple[ir.Node, ...]:
     """Returns a node that begins with int8 numbers, and those that read them; none if one of them cannot be shifted."""
     if node.op_type == "QuantizeLinear" and node.outputs[0].dtype == DataType.INT8:
         readers = tuple(_readers(node.outputs[0]))
-        found = (node, *readers)
+        nodes = (node, *readers)
     elif node.op_type == "DequantizeLinear" and initializer_tensor(node.inputs[0]) is not None:
-        readers = found = (node,)
+        readers = nodes = (node,)
     else:
         return ()
     is_read = any(reader.op_type == "DequantizeLinear" for reader in readers)
-    return found if is_read and all(map(_is_shiftable, found)) else ()
+    return nodes if is_read and all(map(_is_shiftable, nodes)) else ()
 
 
 def _readers(value: Value) -> Iterator[ir.Node]:

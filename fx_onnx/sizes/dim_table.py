@@ -86,9 +86,9 @@ class DimTable(Sequence[DimSummary]):
         for where, same in rows.items():
             sizes = dict.fromkeys(row.sizes for row in same if row.sizes != "any")
             places = dict.fromkeys(row.place[1:-1] for row in same if row.place)
-            place = f"({'; '.join(places)})" if places else ""
-            dims.append(DimSummary(same[0].name, where, ", ".join(sizes) or "any", place))
-        return cls(dims, tuple(dict.fromkeys(each for table in tables for each in table.conditions)))
+            lines = f"({'; '.join(places)})" if places else ""
+            dims.append(DimSummary(same[0].name, where, ", ".join(sizes) or "any", lines))
+        return cls(dims, tuple(dict.fromkeys(condition for table in tables for condition in table.conditions)))
 
     def __getitem__(self, index: int) -> DimSummary:  # type: ignore[override]
         return self._dims[index]

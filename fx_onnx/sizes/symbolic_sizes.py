@@ -85,17 +85,17 @@ def same_size(a: Size, b: Size) -> bool:
     return bool(expression(a) == expression(b))
 
 
-def same_where_static(found: Sequence[Size | None], expected: Sequence[Size]) -> bool:
+def same_where_static(actual: Sequence[Size | None], expected: Sequence[Size]) -> bool:
     """Returns whether two shapes have the same rank, and the same size wherever both sizes are static.
 
     None is a size that is not known. The shape ``(0,)`` expects any shape of rank 1, because torch's fake kernels
     return it for results that are not asked for, such as the counts of unique_consecutive.
     """
-    if len(found) != len(expected):
+    if len(actual) != len(expected):
         return False
     if len(expected) == 1 and isinstance(expected[0], int) and expected[0] == 0:
         return True
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         if a is not b and (isinstance(a, int) or isinstance(b, int)):
             a, b = static(a), static(b)
             if isinstance(a, int) and isinstance(b, int) and a != b:

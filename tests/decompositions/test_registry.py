@@ -17,7 +17,7 @@ from fx_onnx.decompositions.registry import (
 def test_names_give_torchs_operators() -> None:
     assert aten.add.Tensor is torch.ops.aten.add.Tensor
     assert quantized.choose_qparams.tensor is torch.ops.quantized_decomposed.choose_qparams.tensor
-    assert aten.sin.found is torch.ops.aten.sin
+    assert aten.sin.torch_operator is torch.ops.aten.sin
     assert torch.equal(aten.sin(torch.ones(2)), torch.sin(torch.ones(2)))
 
 

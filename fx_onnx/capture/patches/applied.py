@@ -133,16 +133,16 @@ def _library_patches(modules: Iterable[torch.nn.Module], strict: bool) -> Iterat
         if target.partition(":")[0] in sys.modules:
             patch = Patch(target, Around(partial(_replaced_when_called, target)), "")
             # Strict mode traces the code of replacements.
-            yield _library_patch(target) if strict or patch.place is None else patch
+            yield _library_patch(target) if strict or patch.attribute is None else patch
     files = {type(module).__module__ for module in modules}
-    defined = chain.from_iterable(vars(sys.modules[each]) for each in files if each.startswith("transformers."))
+    defined = chain.from_iterable(vars(sys.modules[file]) for file in files if file.startswith("transformers."))
     if function := next(iter(TABLE["recurrences"].keys() & set(defined)), None):
         yield from find("recurrences", function)(modules)
 
 
 def _library_patch(target: str) -> Patch:
     patches: Iterable[Patch] = find("patches", target)
-    return next(each for each in patches if each.target == target)
+    return next(patch for patch in patches if patch.target == target)
 
 
 def _replaced_when_called(target: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,4 +157,4 @@ def _replaced_when_called(target: str, original: Callable[..., Any]) -> Callable
 def _redirected(modules: Iterable[torch.nn.Module]) -> Mapping[Any, Callable[..., Any]]:
     """Returns the functions that a mode replaces for the files of models."""
     files = {type(module).__module__.rpartition(".")[2] for module in modules} & TABLE["redirected"].keys()
-    return {name: function for each in files for name, function in find("redirected", each).items()}
+    return {name: function for file in files for name, function in find("redirected", file).items()}

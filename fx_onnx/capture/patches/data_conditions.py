@@ -113,14 +113,14 @@ class DataPath(ABC):
 
     def recall(self, frame: Any) -> Told | None:
         """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
-        place = _place(frame)
-        told, count = self._told[place], self._calls[place]
-        self._calls[place] += 1
+        call_site = _call_site(frame)
+        told, count = self._told[call_site], self._calls[call_site]
+        self._calls[call_site] += 1
         return told[count] if count < len(told) else None
 
     def keep(self, frame: Any, told: Told) -> Told:
         """Keeps what the trace is told."""
-        self._told[_place(frame)].append(told)
+        self._told[_call_site(frame)].append(told)
         return told
 
     @abstractmethod
@@ -132,7 +132,7 @@ class DataPath(ABC):
         """Records a condition and its answer in the program."""
 
 
-def _place(frame: Any) -> Any:
+def _call_site(frame: Any) -> Any:
     """Returns the call of the model's code; torch's code around it is another one after the trace."""
     frame = user_frame(frame)
     return frame.f_code, frame.f_lasti
@@ -300,10 +300,10 @@ def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator
     """
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     recorded = [call_line(node).strip() for graph in graphs for node in graph.nodes if node.target in _ASSERTIONS]
-    recorded = ["" if place.startswith("(<") else place for place in recorded]  # the code of a branch is in no file
+    recorded = ["" if line.startswith("(<") else line for line in recorded]  # the code of a branch is in no file
     counts = Counter((*places, *recorded))
-    common = [place for place, _ in counts.most_common(3) if place]
-    wheres = [f" {place}" if place else "" for place in counts]
+    common = [line for line, _ in counts.most_common(3) if line]
+    wheres = [f" {line}" if line else "" for line in counts]
     if len(counts) > 3:
         wheres = [f" at {len(counts)} places, most often {', '.join(common)}"]
     for where in wheres:

@@ -89,7 +89,7 @@ def replace_kernels() -> Iterator[None]:
         yield
 
 
-_GRADIENTS = aten.gradient.found
+_GRADIENTS = aten.gradient.torch_operator
 _READING_SIZES = (
     *(getattr(_GRADIENTS, name) for name in (_GRADIENTS.overloads() if _GRADIENTS else ())), aten.kron.default,
     aten.linalg_multi_dot.default, aten.chain_matmul.default,
@@ -109,7 +109,7 @@ def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int
     torch computes the distances of more than 25 rows by a matrix product, for its speed only. The captured operator is
     the same in both cases.
     """
-    if compute_mode in (None, 0) and any(isinstance(each.shape[-2], torch.SymInt) for each in (x1, x2)):
+    if compute_mode in (None, 0) and any(isinstance(points.shape[-2], torch.SymInt) for points in (x1, x2)):
         compute_mode = 2
     composite, _ = kernel_keys()
     result: torch.Tensor = compiled_kernel(aten.cdist.default, composite)(x1, x2, p, compute_mode)
@@ -126,8 +126,8 @@ def _tensor_split(self: torch.Tensor, sections: int, dim: int = 0) -> Sequence[t
         split: Sequence[torch.Tensor] = compiled_kernel(aten.tensor_split.sections, composite)(self, sections, dim)
         return split
     pieces, start = [], 0
-    for place in range(sections):
-        length = (self.shape[dim] + sections - 1 - place) // sections
+    for index in range(sections):
+        length = (self.shape[dim] + sections - 1 - index) // sections
         pieces.append(self.narrow(dim, start, length))
         start = start + length
     return pieces
@@ -202,7 +202,7 @@ def _max_pool1d(
     """
     window = kernel_size[0]
     step = stride[0] if len(stride) else window
-    pad, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
+    pad, spread = (option if isinstance(option, int) else option[0] for option in (padding, dilation))
     last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
     torch._check(last_start + (step - 1 if ceil_mode else 0) >= 0)
     count = last_start // step + 1
@@ -220,10 +220,10 @@ _NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 def _kinds(values: Iterable[Any]) -> tuple[Any, ...]:
     """Returns which arguments are numbers, symbolic or not, which are tensors, and the types of the others."""
     return tuple(
-        _kinds(each)
-        if isinstance(each, (list, tuple))
-        else next((kind for kind in (_NUMBERS, torch.Tensor) if isinstance(each, kind)), type(each))
-        for each in values
+        _kinds(value)
+        if isinstance(value, (list, tuple))
+        else next((kind for kind in (_NUMBERS, torch.Tensor) if isinstance(value, kind)), type(value))
+        for value in values
     )
 
 
@@ -270,14 +270,14 @@ class TraceMode(Redirected):
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
         frame, given = user_frame(sys._getframe(1)), (*args, *kwargs.values())
-        place, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
-        has_numbers = any(type(each) is torch.Tensor and not each.is_meta for each in given)
-        known = None if is_symbolic or has_numbers else self._known.get(func, {}).get(place)
-        found = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
-        if found is None:
+        call_site, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
+        has_numbers = any(type(value) is torch.Tensor and not value.is_meta for value in given)
+        known = None if is_symbolic or has_numbers else self._known.get(func, {}).get(call_site)
+        keyed_form = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
+        if keyed_form is None:
             return func(*args, **kwargs)
-        key, form = found
-        self._known.setdefault(func, {})[place] = key
+        key, form = keyed_form
+        self._known.setdefault(func, {})[call_site] = key
         self.running.add(key)
         try:
             with self:  # the form may call a function that has a form
@@ -285,11 +285,11 @@ class TraceMode(Redirected):
         finally:
             self.running.remove(key)
         if key in view_forms():
-            base = next(each for each in given if isinstance(each, torch.Tensor))
+            base = next(value for value in given if isinstance(value, torch.Tensor))
             if storage_id(base) != storage_id(result):
                 line = line_text(frame.f_code.co_filename, frame.f_lineno)
                 reason = f"{func.__name__} returns a copy where a number is a dynamic size {line}"
-                self._copies += [(reason, each, each._version) for each in (base, result)]
+                self._copies += [(reason, tensor, tensor._version) for tensor in (base, result)]
         return result
 
     def _deep_copy(self, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
@@ -301,7 +301,7 @@ class TraceMode(Redirected):
             frame = user_frame(sys._getframe(1))
             line = line_text(frame.f_code.co_filename, frame.f_lineno)
             reason = f"copy.deepcopy of tensors that share memory returns separate ones {line}"
-            self._copies += [(reason, each, each._version) for each in copies]
+            self._copies += [(reason, copied, copied._version) for copied in copies]
         return copy
 
     def refuse_lost_writes(self) -> None:
@@ -316,11 +316,11 @@ class TraceMode(Redirected):
 def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any = None) -> torch.Tensor:
     """Replaces ``squeeze``: removes a dynamic axis if its size is 1 in the example, and leaves a guard."""
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    dynamic = [each % input.ndim for each in dims if input.ndim and isinstance(input.shape[each], torch.SymInt)]
+    dynamic = [index % input.ndim for index in dims if input.ndim and isinstance(input.shape[index], torch.SymInt)]
     removed = [axis for axis in dynamic if not free_unbacked_symbols(input.shape[axis]) and input.shape[axis] == 1]
     if not removed:
         return squeeze(input) if dim is None else squeeze(input, dim)
-    for axis in sorted({*removed, *(each % input.ndim for each in dims if input.shape[each] == 1)}, reverse=True):
+    for axis in sorted({*removed, *(index % input.ndim for index in dims if input.shape[index] == 1)}, reverse=True):
         input = input.select(axis, 0)
     return input
 
@@ -330,22 +330,22 @@ def pieces_as_slices() -> Mapping[Any, Callable[..., Any]]:
 
     The size of a slice is right for any size of the axis. torch knows the sizes of the pieces for one number of pieces.
     """
-    places: set[Any] = set()  # of the calls that slice, also where the model runs again with plain numbers
+    call_sites: set[Any] = set()  # of the calls that slice, also where the model runs again with plain numbers
 
     def pieces(function: Any, is_chunk: bool, *args: Any, dim: int = 0, **kwargs: Any) -> Any:
-        given = sorted((*args, *kwargs.values()), key=lambda each: not isinstance(each, torch.Tensor))
+        given = sorted((*args, *kwargs.values()), key=lambda value: not isinstance(value, torch.Tensor))
         tensor, number, dim = (*given, dim)[:3]
         frame = user_frame(sys._getframe(1))
-        place, size = (frame.f_code, frame.f_lasti), tensor.shape[dim]
+        call_site, size = (frame.f_code, frame.f_lasti), tensor.shape[dim]
         if isinstance(size, torch.SymInt) and not isinstance(number, (list, tuple)):
-            places.add(place)
-        if place not in places or (isinstance(size, int) and not size):
+            call_sites.add(call_site)
+        if call_site not in call_sites or (isinstance(size, int) and not size):
             return function(tensor, number, dim)
         length = (size + number - 1) // number if is_chunk else number
         count = range((size + length - 1) // length)  # of the example, which leaves a guard
-        return tuple(aten.slice.Tensor(tensor, dim, each * length, (each + 1) * length) for each in count)
+        return tuple(aten.slice.Tensor(tensor, dim, index * length, (index + 1) * length) for index in count)
 
-    return {each: partial(pieces, each, each in CHUNKS) for each in (*SPLITS, *CHUNKS)}
+    return {function: partial(pieces, function, function in CHUNKS) for function in (*SPLITS, *CHUNKS)}
 
 
 SPLITS = (torch.split, torch.Tensor.split)
@@ -373,13 +373,13 @@ def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value
     if _is_0d(index) and index.dtype == torch.bool:
         return function(input.unsqueeze(0), index.reshape(1), *value)
     parts = index if isinstance(index, tuple) else (index,)
-    place = next((place for place, part in enumerate(parts) if _is_0d(part) and part.dtype != torch.bool), None)
-    if not value or place is None or not all(isinstance(part, _PARTS) for part in parts):
+    first = next((first for first, part in enumerate(parts) if _is_0d(part) and part.dtype != torch.bool), None)
+    if not value or first is None or not all(isinstance(part, _PARTS) for part in parts):
         return function(input, index, *value)
     counts = [_indexed_axes(part) for part in parts]
-    axis = input.ndim - sum(counts[place:]) if any(part is ... for part in parts[:place]) else sum(counts[:place])
-    view = input[(*[slice(None)] * axis, parts[place])]
-    return _index(function, view, (*parts[:place], *parts[place + 1 :]), *value)
+    axis = input.ndim - sum(counts[first:]) if any(part is ... for part in parts[:first]) else sum(counts[:first])
+    view = input[(*[slice(None)] * axis, parts[first])]
+    return _index(function, view, (*parts[:first], *parts[first + 1 :]), *value)
 
 
 def _with_masks_of_bools(index: Any) -> Any:
@@ -420,7 +420,7 @@ _REPLACED: Mapping[Any, Callable[..., Any]] = {
     **WITHOUT_VALUES,
     torch.Tensor.random_: _random_,
     reshape_from_tensor: lambda tensor, shape: tensor.reshape(shape.tolist()),  # torch reads the shape's memory
-    **{each: partial(_squeeze, each) for each in (torch.squeeze, torch.Tensor.squeeze)},
+    **{function: partial(_squeeze, function) for function in (torch.squeeze, torch.Tensor.squeeze)},
 }
 _PARTS = (int, slice, torch.SymInt, torch.Tensor, type(None), type(...))
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
@@ -479,6 +479,6 @@ PATCHES = (
     Patch("torch:SymInt.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("torch:SymFloat.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
     Patch("builtins:len", Way(_symbolic_len), _CONSTANT, strict=False),
-    *(Patch(f"math:{name}", each, _CONSTANT, strict=False) for name, each in dynamic_floats.FUNCTIONS.items()),
+    *(Patch(f"math:{name}", function, _CONSTANT, strict=False) for name, function in dynamic_floats.FUNCTIONS.items()),
 )
 """Methods of symbolic numbers, and functions of Python that they are passed to."""

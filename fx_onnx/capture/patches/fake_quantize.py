@@ -46,9 +46,9 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
                 "before the export.",
                 id=MessageId.QUANTIZED_MODULE,
             )
-    found = [module for module in model.modules() if isinstance(module, FakeQuantize)]
+    quantizers = [module for module in model.modules() if isinstance(module, FakeQuantize)]
     with ExitStack() as stack:
-        for module in found:
+        for module in quantizers:
             forward = partial(_fake_quantize_forward, module, _is_on(module.fake_quant_enabled))
             stack.enter_context(replace_attribute(module, "forward", forward))
         yield

@@ -26,12 +26,12 @@ _CALLING = "__torch_function__"  # a mode of torch.export is active, so that eac
 
 
 def _with_origin(record: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns what replaces the method that gives a guard its place: it marks the place; see ``guard_origin``."""
+    """Returns what replaces the method that locates a guard: it marks the location; see ``guard_origin``."""
 
     def with_origin(*args: Any, **kwargs: Any) -> Any:
-        place = record(*args, **kwargs)
-        mark_origin(place, _origin())
-        return place
+        location = record(*args, **kwargs)
+        mark_origin(location, _origin())
+        return location
 
     return with_origin
 
@@ -59,7 +59,7 @@ def _origin() -> GuardOrigin:
         converts |= name in _CONVERTING
         truncates |= name == "__int__"
         if name == _CALLING and "func" in frame.f_locals:
-            call = tuple(frame.f_locals.get(each) for each in ("func", "args", "kwargs"))
+            call = tuple(frame.f_locals.get(variable) for variable in ("func", "args", "kwargs"))
         frame = frame.f_back
-    traced = (each for each in reversed(traced_frames()) if not is_internal(each.filename))  # in strict mode
+    traced = (summary for summary in reversed(traced_frames()) if not is_internal(summary.filename))  # in strict mode
     return GuardOrigin(user or next(traced, None), raises, converts, truncates, is_layout, call)

@@ -77,7 +77,7 @@ def _with_lengths(lengths: Tensor) -> Redirected:
     """Returns a mode that redirects torch's RNN, LSTM and GRU functions to the operators above."""
     operators = {getattr(torch, name): getattr(torch.ops.fx_onnx, name) for name in _SCHEMAS}
     return Redirected(
-        {each: lambda input, *rest, own=own: own(input, lengths, *rest) for each, own in operators.items()}
+        {function: lambda input, *rest, own=own: own(input, lengths, *rest) for function, own in operators.items()}
     )
 
 

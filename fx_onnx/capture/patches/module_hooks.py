@@ -84,7 +84,7 @@ def watch_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
     if strict or (seconds is None and not shows_progress()):
         yield
         return
-    modules = {path: each for path, each in model.named_modules() if not isinstance(each, torch.jit.ScriptModule)}
+    modules = {path: module for path, module in model.named_modules() if not isinstance(module, torch.jit.ScriptModule)}
     entered = set[str]()
 
     def measured(path: str, call: Callable[[], Any]) -> Any:

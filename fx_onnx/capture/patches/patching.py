@@ -57,22 +57,22 @@ class Way(NamedTuple):
 
 
 def Around(make: Callable[[Any], Any]) -> Way:
-    """Takes a function that takes the original and returns its replacement."""
+    """Returns how to replace an attribute by what a function makes of the original, in the current thread."""
     return Way(lambda owner, name: replace_attribute(owner, name, make(getattr(owner, name))), make=make)
 
 
 def InAllThreads(make: Callable[[Any], Any]) -> Way:
-    """As ``Around``, for a replacement that all threads see; it leaves other threads alone itself."""
+    """Returns the same as ``Around`` for a replacement that all threads see; it leaves other threads alone itself."""
     return Way(lambda owner, name: exchange_attribute(owner, name, make(getattr(owner, name))))
 
 
 def InOtherThreads(function: Callable[..., Any]) -> Way:
-    """Takes a function that replaces another one in all threads but the one that installs it."""
+    """Returns how to replace a function by another one in all threads but the one that installs it."""
     return Way(lambda owner, name: exchange_attribute(owner, name, in_this_thread(getattr(owner, name), function)))
 
 
 def Added(function: Callable[..., Any]) -> Way:
-    """Takes a function that a class of the library does not have."""
+    """Returns how to add a function that a class of the library does not have."""
     return Way(lambda owner, name: replace_attribute(owner, name, function), is_new=True)
 
 
@@ -110,18 +110,18 @@ class Patch(NamedTuple):
         return import_module(name) if name.partition(".")[0] in _OWN else sys.modules.get(name)
 
     @property
-    def place(self) -> tuple[Any, str] | None:
+    def attribute(self) -> tuple[Any, str] | None:
         """The module or the class that has the attribute, and its name; None if it is gone."""
         *owners, name = self.target.partition(":")[2].split(".")
-        owner = reduce(lambda found, each: getattr(found, each, None), owners, self.module)
+        owner = reduce(lambda parent, part: getattr(parent, part, None), owners, self.module)
         is_new = owner is not None and isinstance(self.replacement, Way) and self.replacement.is_new
         return (owner, name) if hasattr(owner, name) or is_new else None
 
     def find(self) -> tuple[Any, str] | None:
-        """Returns the place; None, with a log, if it is gone."""
-        if (place := self.place) is None:
+        """Returns the attribute; None, with a log, if it is gone."""
+        if (attribute := self.attribute) is None:
             _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
-        return place
+        return attribute
 
     def replacement_of(self, original: Any) -> Any:
         """Returns what replaces a function; the function itself in versions of the library that have another one."""
@@ -219,8 +219,8 @@ def _set(owner: Any, name: str, value: Any) -> None:
 def _original(owner: Any, name: str) -> Callable[..., Any]:
     """Returns the function that other threads call, in the form in which a dispatcher in its place can call it."""
     if isinstance(owner, type):
-        found = inspect.getattr_static(owner, name, _not_implemented)
-        return found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+        attribute = inspect.getattr_static(owner, name, _not_implemented)
+        return attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
     default = getattr(builtins, name, _not_implemented) if isinstance(owner, ModuleType) else _not_implemented
     original: Callable[..., Any] = getattr(owner, name, default)
     return original
@@ -238,12 +238,14 @@ def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
     A function is replaced in its own module, and in every module of a model or a library that imported it, under
     another name too. Patches whose module has not been imported have no effect.
     """
-    found = [(patch, place) for patch in patches if patch.module is not None and (place := patch.find()) is not None]
-    modules = [(vars(owner), name) for _, (owner, name) in found if isinstance(owner, ModuleType)]
+    attributes = [
+        (patch, attribute) for patch in patches if patch.module is not None and (attribute := patch.find()) is not None
+    ]
+    modules = [(vars(owner), name) for _, (owner, name) in attributes if isinstance(owner, ModuleType)]
     functions = {id(variables[name]) for variables, name in modules if name in variables}
     places = _places_of(frozenset(functions)) if functions else {}
     with ExitStack() as stack:
-        for patch, (owner, name) in found:
+        for patch, (owner, name) in attributes:
             original = vars(owner).get(name)
             stack.enter_context(_replaced(owner, name, patch.replacement))
             for module, alias in places.get(id(original), ()):
@@ -280,12 +282,12 @@ def _places_of(functions: Set[int]) -> _Places:
     global _places_cache  # noqa: PLW0603  a cache of one entry
     state = (functions, len(sys.modules), next(reversed(sys.modules)), len(vars(sys.modules["__main__"])))
     if _places_cache[0] != state:
-        found: _Places = {function: [] for function in functions}
+        places: _Places = {function: [] for function in functions}
         for module in list(sys.modules.values()):
             variables = getattr(module, "__dict__", {})  # sys.modules may hold objects of any type
             if not functions.isdisjoint(map(id, variables.values())):
                 for name, value in variables.items():
                     if id(value) in functions:
-                        found[id(value)].append((module, name))
-        _places_cache = state, found
+                        places[id(value)].append((module, name))
+        _places_cache = state, places
     return _places_cache[1]

@@ -57,8 +57,8 @@ def symbolic_form(
 def view_forms() -> Container[Any]:
     """Returns the forms of operators whose results are views."""
     load_all()
-    operators = {each: form for each, form in SYMBOLIC.items() if isinstance(each, OpOverload)}
-    return {form for each, form in operators.items() if any(value.alias_info for value in each._schema.returns)}
+    operators = {operator: form for operator, form in SYMBOLIC.items() if isinstance(operator, OpOverload)}
+    return {form for operator, form in operators.items() if any(value.alias_info for value in operator._schema.returns)}
 
 
 def _call(
@@ -72,12 +72,12 @@ def _call(
 @cache
 def _forms() -> Mapping[str, Sequence[tuple[Any, Callable[..., Any]]]]:
     """Returns the operators that have a form, by the name of their function."""
-    found: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
+    forms: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
     for operator, form in SYMBOLIC.items():
         if isinstance(operator, OpOverload):
             name = operator._schema.name.partition("::")[2]
-            found.setdefault(name, []).append((operator, form))
-    return found
+            forms.setdefault(name, []).append((operator, form))
+    return forms
 
 
 def _bind(
@@ -85,40 +85,40 @@ def _bind(
 ) -> tuple[list[Any], dict[str, Any]] | None:
     """Returns positional and keyword arguments by a schema; None if they do not fit, or have no symbol out of place."""
     schema = operator._schema.arguments
-    positional = [each for each in schema if not each.kwarg_only]
-    given = {**dict(zip((each.name for each in positional), args, strict=False)), **kwargs}
+    positional = [argument for argument in schema if not argument.kwarg_only]
+    given = {**dict(zip((argument.name for argument in positional), args, strict=False)), **kwargs}
     if "input" in given and positional and positional[0].name == "self":
         given["self"] = given.pop("input")
-    if len(args) > len(positional) or not given.keys() <= {each.name for each in schema}:
+    if len(args) > len(positional) or not given.keys() <= {argument.name for argument in schema}:
         return None
     kinds, needs_form, values = _kinds(operator), not needs_symbol, {}
-    for each in schema:
-        if each.name not in given:
-            if each.default_value is None and not each.has_default_value():
+    for argument in schema:
+        if argument.name not in given:
+            if argument.default_value is None and not argument.has_default_value():
                 return None
-            values[each.name] = each.default_value
+            values[argument.name] = argument.default_value
             continue
-        value, kind = given[each.name], kinds[each.name]
+        value, kind = given[argument.name], kinds[argument.name]
         if value is not None and isinstance(value, torch.Tensor) != kind.startswith("Tensor"):
             return None
         parts = value if isinstance(value, (list, tuple)) else [value]
         is_symbolic = any(isinstance(part, (torch.SymInt, torch.SymFloat)) for part in parts)
         needs_form |= is_symbolic and not kind.startswith("SymInt")
         count = re.search(r"\[(\d+)\]", kind)
-        values[each.name] = (
+        values[argument.name] = (
             value if value is None or count is None or isinstance(value, (list, tuple)) else [value] * int(count[1])
         )
     if not needs_form:
         return None
-    options = {name: values[name] for name in given if name not in {each.name for each in positional}}
-    return [values[each.name] for each in positional], options
+    options = {name: values[name] for name in given if name not in {argument.name for argument in positional}}
+    return [values[argument.name] for argument in positional], options
 
 
 @cache
 def _kinds(operator: Any) -> Mapping[str, str]:
     """Returns the type of each parameter as the schema writes it, such as `SymInt[2]`; torch's objects hide `Sym`."""
-    found = re.findall(r"(\w+(?:\(\w!?\))?(?:\[\d*\])?\??) (\w+)(?=[=,)])", str(operator._schema))
-    return {name: kind for kind, name in found}
+    pairs = re.findall(r"(\w+(?:\(\w!?\))?(?:\[\d*\])?\??) (\w+)(?=[=,)])", str(operator._schema))
+    return {name: kind for kind, name in pairs}
 
 
 def _asks_for_modes(function: Any) -> bool:

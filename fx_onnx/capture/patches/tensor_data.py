@@ -63,7 +63,7 @@ def replaced_data(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tenso
     Raises:
         CaptureError: The last data have another shape or dtype.
     """
-    for tensor in (each for each in tensors if _REPLACED in vars(each)):  # a question for a shape takes time
+    for tensor in (value for value in tensors if _REPLACED in vars(value)):  # a question for a shape takes time
         first, line = vars(tensor).pop(_REPLACED)
         if (first.shape, first.dtype) != (tensor.shape, tensor.dtype):
             raise CaptureError(

@@ -65,8 +65,8 @@ def remember_number(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     compute = _NUMBERS.get(getattr(function, "__name__", ""))
     if compute is None or not (isinstance(result, FakeTensor) and result.ndim == 0 and result.dtype == torch.int64):
         return
-    numbers = [_number(each) for each in (args[:1] if compute is _same else args)]
-    if not numbers or any(each is None for each in numbers) or (kwargs and compute not in (_same, _divide)):
+    numbers = [_number(value) for value in (args[:1] if compute is _same else args)]
+    if not numbers or any(value is None for value in numbers) or (kwargs and compute not in (_same, _divide)):
         return
     number = compute(*numbers) if compute is _same else compute(*numbers, **kwargs)
     if isinstance(number, torch.SymInt) and not free_unbacked_symbols(number):

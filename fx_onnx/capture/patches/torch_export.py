@@ -149,7 +149,7 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     modules = list(module.modules())
     with ExitStack() as stack:
         stack.enter_context(dicts_of_this_thread(modules, _DICTS))
-        for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
+        for name in _LISTS if any(isinstance(submodule, nn.RNNBase) for submodule in modules) else ():
             computed = attribute_of_thread(name, _LISTS[name], lambda module, value: None)
             stack.enter_context(exchange_attribute(nn.RNNBase, name, computed))
         yield
@@ -159,15 +159,15 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
 def dicts_of_this_thread(modules: Iterable[nn.Module], names: Iterable[str]) -> Iterator[None]:
     """Gives the current thread its own content of some dicts of modules within the context."""
     originals: list[tuple[dict[str, Any], str, Any]]
-    originals = [(vars(each), name, vars(each).get(name)) for each, name in itertools.product(modules, names)]
-    shared = [each for each in originals if isinstance(each[2], dict) and not isinstance(each[2], _DictOfThread)]
+    originals = [(vars(module), name, vars(module).get(name)) for module, name in itertools.product(modules, names)]
+    shared = [entry for entry in originals if isinstance(entry[2], dict) and not isinstance(entry[2], _DictOfThread)]
     try:
-        for attributes, name, found in shared:
-            attributes[name] = _DictOfThread(found)
+        for attributes, name, content in shared:
+            attributes[name] = _DictOfThread(content)
         yield
     finally:
-        for attributes, name, found in shared:
-            attributes[name] = found
+        for attributes, name, content in shared:
+            attributes[name] = content
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def keep_containers(module: nn.Module) -> Iterator[None]:
 
     torch.export restores what a forward changed in them, but leaves copies.
     """
-    before = [(vars(each), dict(vars(each))) for each in module.modules()]
+    before = [(vars(submodule), dict(vars(submodule))) for submodule in module.modules()]
     try:
         yield
     finally:

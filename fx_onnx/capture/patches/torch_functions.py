@@ -97,7 +97,7 @@ def _associative_scan(torch_scan: Callable[..., Any]) -> Callable[..., Any]:
         def step(carry: Any, slices: Any) -> Any:
             is_first, previous = carry
             pairs = zip(pytree.tree_leaves(slices), pytree.tree_leaves(combine_fn(previous, slices)), strict=True)
-            result = pytree.tree_unflatten([torch.where(is_first, each, combined) for each, combined in pairs], spec)
+            result = pytree.tree_unflatten([torch.where(is_first, leaf, combined) for leaf, combined in pairs], spec)
             return (torch.zeros_like(is_first), result), _clone(result)
 
         zeros = pytree.tree_map(lambda leaf: torch.zeros_like(leaf.select(dim, 0)), xs)
@@ -132,7 +132,7 @@ def _nesting(original: Callable[[], Any]) -> Callable[[], Any]:
         with apply_patches(_WRAPPERS):
             yield 0
 
-    return nesting if all(each.find() for each in _WRAPPERS) else original
+    return nesting if all(patch.find() for patch in _WRAPPERS) else original
 
 
 def _create_differentiable(tree: Any, level: int | None = None) -> Any:
@@ -165,8 +165,8 @@ def _jvp(
         transposed = pytree.tree_leaves(pull_back(zeros, create_graph=True))
         pairs = [pair for pair in zip(transposed, pytree.tree_leaves(tangents), strict=True) if pair[0].requires_grad]
         given = [tensor for tensor, _ in pairs], leaves, [tangent for _, tangent in pairs]
-        found = torch.autograd.grad(*given, create_graph=True, materialize_grads=True) if pairs else leaves
-    return (output, pytree.tree_unflatten(list(found), tree), *aux)
+        gradients = torch.autograd.grad(*given, create_graph=True, materialize_grads=True) if pairs else leaves
+    return (output, pytree.tree_unflatten(list(gradients), tree), *aux)
 
 
 def _jacfwd(

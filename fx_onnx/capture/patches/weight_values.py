@@ -52,11 +52,11 @@ class WeightValues:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self._given = {name: each for name, each in _weights(model) if _has_values(each)}
+        self._given = {name: weight for name, weight in _weights(model) if _has_values(weight)}
         self._read: dict[Node, str] = {}  # the weights whose values have been told, and their names
         self._answers = defaultdict[Any, list[Any]](list)  # by the place of the call
         self._calls = Counter[Any]()  # in this run, by the place of the call
-        self.replacements: dict[Any, Callable[..., Any]] = {each: partial(self._value, each) for each in _READING}
+        self.replacements: dict[Any, Callable[..., Any]] = {func: partial(self._value, func) for func in _READING}
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -84,22 +84,22 @@ class WeightValues:
         frame = calling_frame()
         if is_internal(frame.f_code.co_filename):
             return function(*args, **kwargs)
-        place = frame.f_code, frame.f_lasti
-        answers, count = self._answers[place], self._calls[place]
-        self._calls[place] += 1
+        call_site = frame.f_code, frame.f_lasti
+        answers, count = self._answers[call_site], self._calls[call_site]
+        self._calls[call_site] += 1
         if count == len(answers):
             answers.append(self._answer(function, args, kwargs))
         return function(*args, **kwargs) if answers[count] is _UNKNOWN else answers[count]
 
     def _answer(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         known: dict[Node, Any] = {}
-        nodes = {place: recorded_node(each) for place, each in enumerate(args) if isinstance(each, torch.Tensor)}
+        nodes = {index: recorded_node(value) for index, value in enumerate(args) if isinstance(value, torch.Tensor)}
         with unset_fake_temporarily(), undispatched(), torch.no_grad():
             try:
                 values = [*args]
-                for place, node in nodes.items():
-                    if node is not None or not _has_values(args[place]):
-                        values[place] = self._evaluated(node, known)
+                for index, node in nodes.items():
+                    if node is not None or not _has_values(args[index]):
+                        values[index] = self._evaluated(node, known)
             except _UnknownError:
                 return _UNKNOWN
             self._read |= {node: self._names[node] for node in known if node in self._names}
@@ -121,17 +121,17 @@ class WeightValues:
             raise _UnknownError
         if node not in known:
             function: Any = node.target
-            found: Any = None
+            value: Any = None
             if node in self._names:
-                found = self._given[self._names[node]]
+                value = self._given[self._names[node]]
             elif function is operator.getitem or is_function(function):
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: self._evaluated(each, known))
-                found = function(*args, **kwargs)
-            elif not _has_values(found := recorded_constant(node)):
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda source: self._evaluated(source, known))
+                value = function(*args, **kwargs)
+            elif not _has_values(value := recorded_constant(node)):
                 raise _UnknownError
-            if isinstance(found, torch.Tensor) and found.numel() > _MAX_ELEMENTS:
+            if isinstance(value, torch.Tensor) and value.numel() > _MAX_ELEMENTS:
                 raise _UnknownError
-            known[node] = found
+            known[node] = value
         return known[node]
 
 
@@ -158,7 +158,7 @@ def is_written(node: Node) -> bool:
     for user in node.users:
         schema = getattr(user.target, "_schema", None)
         given = zip(schema.arguments if schema is not None else (), user.args, strict=False)
-        aliases = [argument.alias_info for argument, each in given if each is node and argument.alias_info is not None]
+        aliases = [argument.alias_info for argument, arg in given if arg is node and argument.alias_info is not None]
         if any(alias.is_write for alias in aliases) or (aliases and is_written(user)):
             return True
     return False

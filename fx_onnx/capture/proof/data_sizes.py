@@ -120,15 +120,15 @@ def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:
     """Yields one sentence for each line whose calls take a size for another one, or one for many lines."""
     counts: Counter[tuple[bool, str]] = Counter()
     for node in nodes:
-        place = call_line(node).strip()
-        place = "" if place.startswith("(<") else place  # the code of a branch is in no file
-        counts[node.target in _SQUEEZES, place] += 1
-    common = [place for (_, place), _ in counts.most_common(3) if place]
-    does = [("removes the axis" if squeezes else "computes another shape", place) for squeezes, place in counts]
+        line = call_line(node).strip()
+        line = "" if line.startswith("(<") else line  # the code of a branch is in no file
+        counts[node.target in _SQUEEZES, line] += 1
+    common = [line for (_, line), _ in counts.most_common(3) if line]
+    does = [("removes the axis" if squeezes else "computes another shape", line) for squeezes, line in counts]
     if len(counts) > 3:
         does = [("computes another shape", f"at {len(counts)} places, most often {', '.join(common)}")]
-    for verb, place in does:
+    for verb, line in does:
         yield (
             f"The exported model may be wrong where a size that depends on data is {size}, because the code {verb} for "
-            f"this size{' ' if place else ''}{place}."
+            f"this size{' ' if line else ''}{line}."
         )

@@ -33,21 +33,21 @@ class _Axis:
     """An axis of an input that was requested as dynamic.
 
     Attributes:
-        number: the place of the input among the tensors.
+        number: the index of the input among the tensors.
         axis: the axis.
-        place: the axis as ``x.shape[0]``.
+        text: the axis as ``x.shape[0]``.
         name: the user's name for the dim, if it has one.
     """
 
     number: int
     axis: int
-    place: str
+    text: str
     name: str | None
 
     @property
     def label(self) -> str:
-        """The user's name, or the place."""
-        return self.place if self.name is None else str(self.name)
+        """The user's name, or the text of the axis."""
+        return self.text if self.name is None else str(self.name)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DimRelation:
         axes: the axes.
         are_equal: whether the model makes the axes equal to each other, or else the first one to ``dim``.
         symbols: the labels of the symbols in ``dim``.
-        place: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
+        line: the line of code that relates them, as ``(file:line: code)``; empty if none is known.
         is_bound: whether the model raises an exception for other sizes.
     """
 
@@ -67,22 +67,22 @@ class DimRelation:
     axes: Sequence[_Axis]
     are_equal: bool
     symbols: Mapping[sympy.Symbol, str]
-    place: str
+    line: str
     is_bound: bool
 
     def __str__(self) -> str:
-        shown = list(dict.fromkeys(each.place if each.name is None else repr(str(each.name)) for each in self.axes))
-        place = f" {self.place}" if self.place else ""
+        shown = list(dict.fromkeys(axis.text if axis.name is None else repr(str(axis.name)) for axis in self.axes))
+        line = f" {self.line}" if self.line else ""
         if not self.are_equal:
-            return f"The model makes the dim {shown[0]} equal to {self._definition}{place}."
-        name = next((each.name for each in self.axes if each.name is not None), None)
+            return f"The model makes the dim {shown[0]} equal to {self._definition}{line}."
+        name = next((axis.name for axis in self.axes if axis.name is not None), None)
         called = f"; {'both' if len(shown) == 2 else 'all'} are called {str(name)!r}" if name else ""
-        return f"The model makes the dims {_listed(shown)} equal{called}{place}."
+        return f"The model makes the dims {_listed(shown)} equal{called}{line}."
 
     @property
     def labels(self) -> list[str]:
         """The labels of the axes, each once."""
-        return list(dict.fromkeys(each.label for each in self.axes))
+        return list(dict.fromkeys(axis.label for axis in self.axes))
 
     @property
     def condition(self) -> SizeCondition:
@@ -94,8 +94,8 @@ class DimRelation:
             text, cause = f"{labels[0]} == {self._definition}", "computes one dim from the others"
             holds = condition_of(sympy.Eq(own, self.dim), (own, *self.symbols))
         if self.is_bound:
-            return SizeCondition(text, "bound", tuple(labels), RAISES, self.place, _holds=holds)
-        return SizeCondition(text, "finding", tuple(labels), cause, self.place, _holds=holds)
+            return SizeCondition(text, "bound", tuple(labels), RAISES, self.line, _holds=holds)
+        return SizeCondition(text, "finding", tuple(labels), cause, self.line, _holds=holds)
 
     @property
     def sizes(self) -> str:
@@ -106,10 +106,10 @@ class DimRelation:
     def others(self) -> Iterator[DimSummary]:
         """The other dims that have a name of the user's."""
         first = self.axes[0]
-        for name in dict.fromkeys(each.name for each in self.axes if each.name not in (None, first.name)):
+        for name in dict.fromkeys(axis.name for axis in self.axes if axis.name not in (None, first.name)):
             if self.are_equal:
-                places = tuple(each.place for each in self.axes if each.name == name)
-                yield DimSummary(str(name), places, f"equal to {first.label}", self.place)
+                places = tuple(axis.text for axis in self.axes if axis.name == name)
+                yield DimSummary(str(name), places, f"equal to {first.label}", self.line)
 
     @property
     def _definition(self) -> str:
@@ -130,28 +130,28 @@ def dim_relations(facts: SizeProof) -> Iterator[DimRelation]:
     if is_from_file(facts.sizes.shape_env):
         return
     for dim, axes in _axes_by_dim(facts.sizes.inputs).items():
-        first, *others = dict.fromkeys(each.name for each in axes)
-        symbols = {each: facts.sizes.names.get(each, str(each)) for each in sorted(dim.free_symbols, key=str)}
-        found = [True] if others or (first is None and len(axes) > 1) else []
-        if not dim.is_Symbol and not any(_is_dim_expression(each.name) for each in axes):
-            found.append(False)
-        if found:
+        first, *others = dict.fromkeys(axis.name for axis in axes)
+        symbols = {symbol: facts.sizes.names.get(symbol, str(symbol)) for symbol in sorted(dim.free_symbols, key=str)}
+        kinds = [True] if others or (first is None and len(axes) > 1) else []
+        if not dim.is_Symbol and not any(_is_dim_expression(axis.name) for axis in axes):
+            kinds.append(False)
+        if kinds:
             guards = _guards(facts.sizes.inputs, axes)
-            place = next(map(guard_place, guards), "")
-            is_bound = bool(guards) and all(_raises(facts, each.expr) for each in guards)
-            yield from (DimRelation(dim, axes, are_equal, symbols, place, is_bound) for are_equal in found)
+            line = next(map(guard_place, guards), "")
+            is_bound = bool(guards) and all(_raises(facts, guard.expr) for guard in guards)
+            yield from (DimRelation(dim, axes, are_equal, symbols, line, is_bound) for are_equal in kinds)
 
 
 def _guards(inputs: list[CapturedInput], axes: Sequence[_Axis]) -> list[Any]:
     """Returns the guards for which torch replaced the symbols of the axes by another expression."""
-    found = []
-    for each in axes:
-        shape_env, own = inputs[each.number].shape_env, inputs[each.number].symbol(each.axis)
+    guards = []
+    for axis in axes:
+        shape_env, own = inputs[axis.number].shape_env, inputs[axis.number].symbol(axis.axis)
         for guard in getattr(shape_env, "guards", ()) if own is not None and shape_env.replace(own) != own else ():
             is_equation = isinstance(guard.expr, sympy.Eq) and own in guard.expr.free_symbols
             if is_equation and shape_env.replace(guard.expr) == sympy.true:
-                found.append(guard)
-    return found
+                guards.append(guard)
+    return guards
 
 
 def _raises(facts: SizeProof, equation: Any) -> bool:
@@ -160,14 +160,14 @@ def _raises(facts: SizeProof, equation: Any) -> bool:
     One size of an axis at a time is another one: one more, and those for which a side of the equation is 1.
     """
     places: dict[sympy.Symbol, dict[tuple[int, int], int]] = {}
-    for number, each in enumerate(facts.sizes.inputs):
-        for axis in each.request.axes:
-            places.setdefault(each.symbol(axis), {})[number, axis] = facts.sizes.size(each.dim(axis))
+    for number, captured in enumerate(facts.sizes.inputs):
+        for axis in captured.request.axes:
+            places.setdefault(captured.symbol(axis), {})[number, axis] = facts.sizes.size(captured.dim(axis))
     if not equation.free_symbols <= places.keys():
         return False
     given = {symbol: next(iter(places[symbol].values())) for symbol in equation.free_symbols}
     for symbol, size in given.items():
-        others = {each: value for each, value in given.items() if each != symbol}
+        others = {key: value for key, value in given.items() if key != symbol}
         is_one = condition_of(sympy.Or(*(sympy.Eq(side.xreplace(others), 1) for side in equation.args)), (symbol,))
         for other in (size + 1, *(n for n in range(1, size) if is_one(n))):
             if not facts.raises_for(dict.fromkeys(places[symbol], other)):
@@ -188,21 +188,21 @@ def _is_dim_expression(name: str | None) -> bool:
 def _axes_by_dim(inputs: list[CapturedInput]) -> dict[Any, list[_Axis]]:
     """Returns the axes requested as dynamic by the expression that torch gives their sizes."""
     requested = [
-        (_Axis(number, axis, each.place(axis), name), each.dim(axis))
-        for number, each in enumerate(inputs)
-        for axis, name in each.request.axes.items()
+        (_Axis(number, axis, captured.axis_text(axis), name), captured.dim(axis))
+        for number, captured in enumerate(inputs)
+        for axis, name in captured.request.axes.items()
     ]
-    sizes = {each.name: dim for each, dim in requested if each.name is not None and not isinstance(dim, int)}
-    found: dict[Any, list[_Axis]] = {}
-    for each, dim in requested:
-        is_stated = each.name is not None and dim_expression(each.name, sizes) is not None  # `symbol_names` compares it
+    sizes = {axis.name: dim for axis, dim in requested if axis.name is not None and not isinstance(dim, int)}
+    axes: dict[Any, list[_Axis]] = {}
+    for axis, dim in requested:
+        is_stated = axis.name is not None and dim_expression(axis.name, sizes) is not None  # `symbol_names` compares it
         if not isinstance(dim, int) and not is_stated:
-            found.setdefault(dim, []).append(each)
-    return found
+            axes.setdefault(dim, []).append(axis)
+    return axes
 
 
 def _listed(dims: list[str]) -> str:
-    """Writes `a, b and c`, with the first few dims of a long list."""
+    """Returns `a, b and c`, with the first few dims of a long list."""
     if len(dims) == 1:
         return dims[0]
     if len(dims) > _LISTED + 1:

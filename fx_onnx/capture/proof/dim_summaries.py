@@ -33,52 +33,52 @@ def dim_table(
         relations: The relations between dims that the user requested separately.
     """
     places: dict[Any, list[str]] = {}
-    for each in facts.sizes.inputs:
-        for axis in range(each.value.ndim):
-            if not isinstance(dim := each.dim(axis), int):
-                places.setdefault(dim, []).append(each.place(axis))
-    conditions, found = list(described(facts.conditions, facts.sizes)), list[DimSummary]()
+    for captured in facts.sizes.inputs:
+        for axis in range(captured.value.ndim):
+            if not isinstance(dim := captured.dim(axis), int):
+                places.setdefault(dim, []).append(captured.axis_text(axis))
+    conditions, summaries = list(described(facts.conditions, facts.sizes)), list[DimSummary]()
     for dim, where in places.items():
-        name, own = names.get(str(dim), where[0]), [each for each in relations if each.dim == dim]
-        found.append(DimSummary(name, tuple(where), *_sizes(dim, name, facts, conditions, own)))
-    found += [other for each in relations for other in each.others]
-    conditions += [each.condition for each in relations]
+        name, own = names.get(str(dim), where[0]), [relation for relation in relations if relation.dim == dim]
+        summaries.append(DimSummary(name, tuple(where), *_sizes(dim, name, facts, conditions, own)))
+    summaries += [other for relation in relations for other in relation.others]
+    conditions += [relation.condition for relation in relations]
     for static in specialized:
-        place = f"{static.input}.shape[{static.axis}]"
-        name = static.name or place
-        found.append(DimSummary(name, (place,), f"fixed at {static.size}", static.place))
+        axis_text = f"{static.input}.shape[{static.axis}]"
+        name = static.name or axis_text
+        summaries.append(DimSummary(name, (axis_text,), f"fixed at {static.size}", static.line))
         kind: Any = "bound" if static.is_bound else "finding"
         text, holds = f"{name} == {static.size}", static.size.__eq__
-        conditions.append(SizeCondition(text, kind, (name,), static.reason, static.place, _holds=holds))
-    return DimTable(found, conditions)
+        conditions.append(SizeCondition(text, kind, (name,), static.reason, static.line, _holds=holds))
+    return DimTable(summaries, conditions)
 
 
 def _sizes(
     dim: Any, name: str, facts: SizeProof, conditions: Iterable[SizeCondition], relations: Sequence[DimRelation]
 ) -> tuple[str, str]:
     """Returns the sizes of a dim in words, and the lines that restrict them; a name such as ``2*batch`` tells them."""
-    others = [each.sizes for each in relations]
-    if not isinstance(dim, sympy.Symbol) and all(each.are_equal for each in relations):
+    others = [relation.sizes for relation in relations]
+    if not isinstance(dim, sympy.Symbol) and all(relation.are_equal for relation in relations):
         text = _expression_in_words(dim, facts.sizes.labels)
         others += [] if name.replace(" ", "") == text.removeprefix("equal to ").replace(" ", "") else [text]
     label = facts.sizes.labels.get(str(dim), "")
-    own = [each for each in conditions if label in each.dims]
+    own = [condition for condition in conditions if label in condition.dims]
     limits = facts.sizes.declared(dim)
-    for each in own:
-        found = re.fullmatch(rf"{re.escape(label)} (>=|<=|>|<) (\d+)", each.condition)
-        if found is None:
-            others.append(_in_words(each.condition, label))
-        elif found[1][0] == ">":
-            limits = (max(limits[0], int(found[2]) + (found[1] == ">")), limits[1])
+    for condition in own:
+        match = re.fullmatch(rf"{re.escape(label)} (>=|<=|>|<) (\d+)", condition.condition)
+        if match is None:
+            others.append(_in_words(condition.condition, label))
+        elif match[1][0] == ">":
+            limits = (max(limits[0], int(match[2]) + (match[1] == ">")), limits[1])
         else:
-            largest = int(found[2]) - (found[1] == "<")
+            largest = int(match[2]) - (match[1] == "<")
             limits = (limits[0], largest if limits[1] is None else min(limits[1], largest))
-    if limits[0] == 2 and any(each == "even" or each.startswith("a multiple") for each in others):
+    if limits[0] == 2 and any(other == "even" or other.startswith("a multiple") for other in others):
         limits = (0, limits[1])  # a multiple is not 1
     words = sizes_in_words(*limits, least=1 if facts.sizes.declared(dim)[0] == 1 else 2)
     parts = [*([] if words == "any" else [words]), *dict.fromkeys(others)]
-    lines = [*(each.place for each in relations), *(each.place for each in own)]
-    places = dict.fromkeys(each[1:-1] for each in lines if each)
+    lines = [*(relation.line for relation in relations), *(condition.place for condition in own)]
+    places = dict.fromkeys(line[1:-1] for line in lines if line)
     return ", ".join(parts) or "any", f"({'; '.join(places)})" if places else ""
 
 
@@ -92,12 +92,12 @@ def _expression_in_words(dim: Any, labels: Mapping[str, str]) -> str:
 
 def _in_words(condition: str, label: str) -> str:
     """Returns a condition such as ``width % 2 == 0`` in words."""
-    if (found := re.fullmatch(rf"{re.escape(label)} % (\d+) == 0", condition)) is not None:
-        return "even" if found[1] == "2" else f"a multiple of {found[1]}"
-    if (found := re.fullmatch(rf"{re.escape(label)} != (\d+)", condition)) is not None:
-        return f"not {found[1]}"
+    if (match := re.fullmatch(rf"{re.escape(label)} % (\d+) == 0", condition)) is not None:
+        return "even" if match[1] == "2" else f"a multiple of {match[1]}"
+    if (match := re.fullmatch(rf"{re.escape(label)} != (\d+)", condition)) is not None:
+        return f"not {match[1]}"
     if condition == f"{label} % 2 == 1":
         return "odd"
-    if (found := re.fullmatch(rf"{re.escape(label)} == (\d+)", condition)) is not None:
-        return f"fixed at {found[1]}"
+    if (match := re.fullmatch(rf"{re.escape(label)} == (\d+)", condition)) is not None:
+        return f"fixed at {match[1]}"
     return f"where {condition}" if len(condition) <= READABLE else "where a condition holds, which dims.conditions has"

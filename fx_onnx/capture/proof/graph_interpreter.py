@@ -80,7 +80,7 @@ class GraphInterpreter(torch.fx.Interpreter):
 
     def _pieces(self, pieces: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
         """Returns the tensors that the program cuts another one into; None for a wrong one, which no operator takes."""
-        shapes = [[int(expression(size).xreplace(self.sizes)) for size in each.shape] for each in captured]
+        shapes = [[int(expression(size).xreplace(self.sizes)) for size in tensor.shape] for tensor in captured]
         if any(size < 0 for shape in shapes for size in shape):
             raise ValueError("a piece has a negative size")
         own = [*pieces, *[None] * len(shapes)]

@@ -66,20 +66,20 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
     known: dict[torch.fx.Node, Range] = {}
     for node in program.graph.nodes:
         values = _range(node, known)
-        if values is not None and all(each.is_integer for each in values):  # a fraction is rounded later
+        if values is not None and all(bound.is_integer for bound in values):  # a fraction is rounded later
             known[node] = values
         for table, axis, index in _lookups(node):
             rows = table.meta["val"].shape[axis] if table.meta["val"].ndim else 1
             if index in known and index.meta["val"].dtype not in _MASKS:
                 (low, high), rows = known[index], expression(rows)
                 is_static = bool(rows.is_number)
-                found = [sympy.Le(high + 1, rows)]
+                bounds = [sympy.Le(high + 1, rows)]
                 if is_static:
                     first = -rows if node.target is aten.index.Tensor else 0  # the others refuse negative indices
-                    found.append(sympy.Ge(low, first))
+                    bounds.append(sympy.Ge(low, first))
                 elif low != 0:  # no index is outside of an empty table if there is no index
-                    found = [sympy.Or(*found, sympy.Lt(high, low))]
-                for condition in (each for each in found if each.free_symbols):
+                    bounds = [sympy.Or(*bounds, sympy.Lt(high, low))]
+                for condition in (bound for bound in bounds if bound.free_symbols):
                     yield condition.xreplace(defined), _line(node), is_static
 
 
@@ -103,7 +103,7 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
         return _scalar(_FILLED[kind])
     if kind == "arange":
         return _range_of_arange(*node.args)
-    operands = [known.get(each) if isinstance(each, torch.fx.Node) else None for each in node.args[:2]]
+    operands = [known.get(argument) if isinstance(argument, torch.fx.Node) else None for argument in node.args[:2]]
     if kind in _SAME_VALUES:
         return operands[0]
     if kind == "cumsum" and operands[0] is not None and operands[0][0].is_nonnegative:
@@ -118,7 +118,7 @@ def _range_of_formula(kind: str, node: torch.fx.Node, operands: list[Range | Non
         return _FORMULAS_OF_ONE[kind](operands[0])
     if kind not in _FORMULAS or node.kwargs.get("alpha", 1) != 1 or len(node.args) != 2:
         return None
-    first, second = (found or _scalar(each) for found, each in zip(operands, node.args, strict=True))
+    first, second = (operand or _scalar(argument) for operand, argument in zip(operands, node.args, strict=True))
     return None if first is None or second is None else _FORMULAS[kind](first, second)
 
 

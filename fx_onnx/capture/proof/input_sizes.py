@@ -65,7 +65,7 @@ class InputSizes:
     def example(self) -> dict[sympy.Symbol, int]:
         """The size of each symbol in the user's example; a dim may be a multiple of a symbol."""
         leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
-        scalars = {symbol: leaves[place] for place, (symbol, _) in self._numbers.items()}
+        scalars = {symbol: leaves[index] for index, (symbol, _) in self._numbers.items()}
         pairs = dims_and_sizes(self._request, self.inputs)
         sizes = scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
         for dim, size in pairs:
@@ -152,11 +152,11 @@ class InputSizes:
             made: Makes a tensor from one of the example and a shape.
         """
         shapes = iter(self._shapes(sizes))
-        scalars = {place: sizes[symbol] for place, (symbol, _) in self._numbers.items()}
+        scalars = {index: sizes[symbol] for index, (symbol, _) in self._numbers.items()}
         leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
         new = [
-            made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(place, leaf)
-            for place, leaf in enumerate(leaves)
+            made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(index, leaf)
+            for index, leaf in enumerate(leaves)
         ]
         given: tuple[Any, Any] = pytree.tree_unflatten(new, spec)
         return given

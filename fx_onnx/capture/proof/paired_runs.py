@@ -83,7 +83,7 @@ class PairedRuns:
         }
 
     def compare_for_data(self, given: Callable[[], tuple[Any, Any]], chosen: Callable[[int], int]) -> Outcome:
-        """Compares the results of both where the sizes that depend on data are chosen, each by its order.
+        """Returns how the results of both compare where the sizes that depend on data are chosen, each by its order.
 
         The program runs as in eager mode; ``others`` receives the nodes with another shape than the captured one, and
         ``sizes`` the size of each symbol. The program of no module is what it computes there.
@@ -131,7 +131,7 @@ class PairedRuns:
         return self._compared_with(want, given, on_meta)
 
     def _compared_with(self, want: Any, given: Callable[[], tuple[Any, Any]], on_meta: bool) -> Outcome:
-        """Runs the program and compares it with what the module computed."""
+        """Runs the program and returns how its results compare with what the module computed."""
         try:
             got = self._run(self._run_program, given, on_meta)
         except Undecidable:
@@ -189,9 +189,9 @@ class PairedRuns:
             stack.enter_context(set_tracing_flags())
             with self._mode:
                 inputs = given()
-            for place, leaf in enumerate(pytree.tree_leaves(inputs)):
+            for index, leaf in enumerate(pytree.tree_leaves(inputs)):
                 if isinstance(leaf, torch.Tensor):
-                    numbers.define(leaf, numbers.number("input", number, place))
+                    numbers.define(leaf, numbers.number("input", number, index))
             inputs, weights = pytree.tree_map_only(torch.Tensor, numbers.placed, (inputs, weights))
             with nullcontext() if on_meta else self._mode:
                 weights = _separate(weights, torch.Tensor.detach)
@@ -208,7 +208,7 @@ class PairedRuns:
         return shapes, identities, {name: numbers.versions.get(storage) for name, storage in storages.items()}
 
     def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
-        """Compares the results of both for real arguments.
+        """Returns how the results of both compare for real arguments.
 
         They are unknown if the module has no values, has weights above 1 GB, or contains control flow, which may not
         end; and if the results are empty.
@@ -320,7 +320,7 @@ def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: 
     if len(got) != len(want):
         return f"the program has {len(got)} results, and the module {len(want)}"
     pairs = enumerate(zip(got, want, strict=True))
-    return next((f"result {place} {words}" for place, pair in pairs if not are_equal(*pair)), "")
+    return next((f"result {index} {words}" for index, pair in pairs if not are_equal(*pair)), "")
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

@@ -56,10 +56,10 @@ class IndexByTensor(TorchFunctionMode):
         if func not in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
             return func(*args, **kwargs or {})
         given = args[1] if isinstance(args[1], tuple) else (args[1],)
-        if not any(map(_is_place, given)) or not all(_is_place(each) or isinstance(each, _PARTS) for each in given):
+        if not any(map(_is_place, given)) or not all(_is_place(item) or isinstance(item, _PARTS) for item in given):
             return func(*args)
-        part = args[0][tuple(slice(None) if isinstance(each, torch.Tensor) else each for each in given)]
-        indices = [each if isinstance(each, torch.Tensor) else None for each in given if type(each) is not int]
+        part = args[0][tuple(slice(None) if isinstance(item, torch.Tensor) else item for item in given)]
+        indices = [item if isinstance(item, torch.Tensor) else None for item in given if type(item) is not int]
         return aten.index_put_(part, indices, args[2]) if args[2:] else aten.index.Tensor(part, indices)
 
 

@@ -58,7 +58,7 @@ class Condition:
         expression: the condition over the symbols of the inputs.
         raises: whether torch raises an exception where it is false.
         cause: what the code does, for a sentence.
-        place: the line of the code, as ``(file:line: code)``; empty if none is known.
+        line: the line of the code, as ``(file:line: code)``; empty if none is known.
         converts: whether a Python number was needed, which is a constant in the program.
         is_own: whether the model compares or converts sizes itself, without a call of torch.
         function: the function of torch that compares or converts them; None if there is none.
@@ -73,7 +73,7 @@ class Condition:
     expression: Any
     raises: bool = False
     cause: str = BRANCH
-    place: str = ""
+    line: str = ""
     converts: bool = False
     is_own: bool = False
     function: Any = None
@@ -118,7 +118,7 @@ def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[C
     for question in sorted(questions, key=lambda question: not questions[question].is_own):
         line, is_own = questions[question]
         if isinstance(question, Boolean) and question.free_symbols <= sizes.keys():
-            asked = Condition(question, place=line, is_own=is_own)
+            asked = Condition(question, line=line, is_own=is_own)
             if asked.holds(sizes) != asked.holds(others):
                 yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
 
@@ -151,18 +151,18 @@ def recorded_conditions(
         defined: The sizes that the caller defines by others.
     """
     conditions = dict[Any, Condition]()
-    for dim, place in _squeezed(program):
+    for dim, line in _squeezed(program):
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
-        conditions.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
+        conditions.setdefault(expression, Condition(expression, cause=cause, line=line, is_own=True))
     bounds = [
-        (Condition(bound, raises=True, place=at), is_static) for bound, at, is_static in index_bounds(program, defined)
+        (Condition(bound, raises=True, line=at), is_static) for bound, at, is_static in index_bounds(program, defined)
     ]
     conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
     conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
-        origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
+        origin, line, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:
             continue
         cause = "converts a size to a Python number" if origin.converts else BRANCH
@@ -170,7 +170,7 @@ def recorded_conditions(
             cause = _frozen_argument(origin.call, recorded) or cause
         function = origin.call[0] if origin.call is not None else None
         is_count = origin.converts and not has_lists
-        facts = cause, place, origin.converts, function is None, function, is_count
+        facts = cause, line, origin.converts, function is None, function, is_count
         over_inputs = shape_env.replace(recorded)
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
@@ -202,7 +202,7 @@ def inner_conditions(program: ExportedProgram, defined: Mapping[sympy.Symbol, An
                 predicates |= {number >= 0: "gives a function a negative number" for number in _inner(given, defined)}
         for predicate, cause in predicates.items():
             if predicate not in known and predicate != sympy.true:
-                known[predicate] = Condition(predicate, cause=cause, place=call_line(node).strip())
+                known[predicate] = Condition(predicate, cause=cause, line=call_line(node).strip())
     return list(known.values())
 
 
@@ -255,8 +255,8 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
-        operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").found
+        operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").torch_operator
         schemas = [getattr(operator, name)._schema.arguments for name in operator.overloads()] if operator else []
-        parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
+        parameters = [formal.name for formal in next((schema for schema in schemas if len(schema) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()

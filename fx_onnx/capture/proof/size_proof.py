@@ -319,8 +319,8 @@ class SizeProof:
                 continue  # the code does not ask
             tried = self._runs.decided([point])
             ((_, outcome),) = tried
-            lines = (question.place for question in self._changed_questions(larger, point))
-            condition = replace(condition, place=condition.place or next(lines, ""))
+            lines = (question.line for question in self._changed_questions(larger, point))
+            condition = replace(condition, line=condition.line or next(lines, ""))
             if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
                 yield self._least(symbol, condition)
             elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):

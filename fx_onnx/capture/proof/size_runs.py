@@ -66,12 +66,12 @@ class SizeRuns:
         tried = [(point, self.outcome(point)) for point in points]
         decided = list(tried)
         for outcome, most in {**_DECIDED_WITH_NUMBERS, **({Outcome.EQUAL: 1} if of_kernels else {})}.items():
-            places = [place for place, pair in enumerate(tried) if pair[1] is outcome]
+            indices = [index for index, pair in enumerate(tried) if pair[1] is outcome]
             if outcome is Outcome.DIFFERENT:
-                places = [place for place in places if min(tried[place][0].values()) < 2]
-            known = [self.of_numbers(tried[place][0]) for place in places[:most]]
-            for place, of_numbers in zip(places, known * len(places) if len({*known}) == 1 else known, strict=False):
-                decided[place] = tried[place][0], self._with_numbers(outcome, of_numbers)
+                indices = [index for index in indices if min(tried[index][0].values()) < 2]
+            known = [self.of_numbers(tried[index][0]) for index in indices[:most]]
+            for index, of_numbers in zip(indices, known * len(indices) if len({*known}) == 1 else known, strict=False):
+                decided[index] = tried[index][0], self._with_numbers(outcome, of_numbers)
             if any(outcome is Outcome.DIFFERENT for _, outcome in decided):
                 break  # one difference is enough
         return decided

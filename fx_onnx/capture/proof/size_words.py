@@ -25,7 +25,7 @@ def described(conditions: list[Condition], sizes: InputSizes) -> Iterator[SizeCo
         dims = tuple(sizes.names[symbol] for symbol in condition.symbols)
         cause = condition.cause if condition.kind == "finding" else RAISES
         witness = {sizes.names.get(symbol, str(symbol)): size for symbol, size in condition.witness}
-        told = _text(condition, sizes), condition.kind, dims, cause, condition.place
+        told = _text(condition, sizes), condition.kind, dims, cause, condition.line
         yield SizeCondition(*told, witness, condition.seen, condition.test)
 
 
@@ -37,8 +37,8 @@ def sentence(finding: Condition, sizes: InputSizes) -> str:
     if only is not None:
         where = f"wrong where {sizes.names[finding.symbols[0]]} == {only}"
         cause = finding.cause.replace("other sizes", "this size")
-    place = f" {finding.place}" if finding.place else ""
-    return f"The exported model {verb} {where}, because the code {cause}{place}."
+    line = f" {finding.line}" if finding.line else ""
+    return f"The exported model {verb} {where}, because the code {cause}{line}."
 
 
 def _summary(finding: Condition, sizes: InputSizes) -> str:

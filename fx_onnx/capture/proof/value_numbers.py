@@ -106,9 +106,9 @@ class ValueNumbers(TorchDispatchMode):
     def define(self, tensor: torch.Tensor, number: int) -> None:
         """Gives the data of a tensor a number."""
         self._tensors[id(tensor)] = tensor, number
-        self._places.setdefault(self._place(tensor), number)
+        self._places.setdefault(self._elements(tensor), number)
 
-    def _place(self, tensor: torch.Tensor) -> Hashable:
+    def _elements(self, tensor: torch.Tensor) -> Hashable:
         """Returns which elements of a memory a tensor has, in their order; axes of size 1 do not count."""
         shape, stride = self._sizes(tensor.shape), self._sizes(tensor.stride())
         axes = [axis for axis in zip(shape, stride, strict=True) if axis[0] != 1]
@@ -129,10 +129,10 @@ class ValueNumbers(TorchDispatchMode):
 
     def _define_symbols(self, number: int, sizes: Iterable[Any]) -> None:
         """Numbers the symbols that an operator makes, such as the number of rows that ``nonzero`` finds."""
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             for symbol in symbolic_expression(size).free_symbols if isinstance(size, _SYMBOLIC) else ():
                 if symbol not in self._symbols:
-                    self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
+                    self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, index)}")
 
     def _with_sizes(self, value: Any) -> Any:
         """Returns a result with the chosen sizes in place of the symbols that its operator makes."""
@@ -187,7 +187,7 @@ class ValueNumbers(TorchDispatchMode):
             self._draws += 1
             read = (*read, ("draw", self._call, self._draws))
         key = self.number(*(self._fill(schema, given) or (func, *read)))
-        for tensor in _leaves([given[place] for place in schema.written]):
+        for tensor in _leaves([given[index] for index in schema.written]):
             if isinstance(tensor, torch.Tensor):
                 memory = storage_id(tensor)
                 self.versions[memory] = self.number("write", key, self.versions.get(memory))
@@ -198,13 +198,13 @@ class ValueNumbers(TorchDispatchMode):
     def _numbered(self, schema: _Schema, given: list[Any], result: Any, key: int) -> Any:
         """Numbers the results of a call, and returns them; those of sizes that depend on data have the chosen ones."""
         first = given[0] if given and isinstance(given[0], torch.Tensor) else None
-        for place, value in enumerate(_leaves([result])):
-            self._define_symbols(self.number(key, place), value.shape if isinstance(value, torch.Tensor) else [value])
+        for index, value in enumerate(_leaves([result])):
+            self._define_symbols(self.number(key, index), value.shape if isinstance(value, torch.Tensor) else [value])
         if schema.name == "scalar_tensor":
             self._scalars[self.number(key, 0)] = given[0]
         result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
-        for place, value in enumerate(_leaves([result])):
-            number = self.number(key, place)
+        for index, value in enumerate(_leaves([result])):
+            number = self.number(key, index)
             if isinstance(value, torch.Tensor) and value is not first:
                 self._define_result(schema, value, first, number)
         return result
@@ -271,7 +271,7 @@ class ValueNumbers(TorchDispatchMode):
             and self._size(given.numel()) == self._size(result.numel())
         )
         is_view = given is not None and schema.may_view and storage_id(given) == storage_id(result)
-        if is_view and (known := self._places.get(self._place(result))) is not None:
+        if is_view and (known := self._places.get(self._elements(result))) is not None:
             self.define(result, known)
         elif given is None or not (schema.name in _MOVES and same):
             self.define(result, number)
@@ -308,7 +308,7 @@ class _Schema(NamedTuple):
 
     name: str
     parameters: Sequence[tuple[str, Any]]  # with the defaults
-    written: Sequence[int]  # the places of the arguments that it writes into
+    written: Sequence[int]  # the indices of the arguments that it writes into
     is_mutable: bool
     writes_own_shape: bool  # in place, into the only tensor, whose layout stays
     may_view: bool
@@ -326,7 +326,7 @@ def _schema(func: OpOverload) -> _Schema:
     return _Schema(
         schema.name.removeprefix("aten::"),
         [(argument.name, argument.default_value) for argument in arguments],
-        [place for place, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write],
+        [index for index, argument in enumerate(arguments) if argument.alias_info and argument.alias_info.is_write],
         schema.is_mutable,
         schema.is_mutable and tensors == 1 and is_in_place,
         bool(schema.returns) and schema.returns[0].alias_info is not None,
