@@ -18,7 +18,7 @@ from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.applications.parts import Part, decoder_of_tokens
 from fx_onnx.applications.precisions import convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
-from fx_onnx.applications.source import Source, read_source
+from fx_onnx.applications.source import Source, is_packed, read_source
 from fx_onnx.export import export
 from fx_onnx.files.destination import check_folder
 from fx_onnx.messages.arguments import (
@@ -140,11 +140,10 @@ def export_pretrained(
     _check_place(source, path, chosen, layout)
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
     pretrained = read_source(source, task, processor, trust_remote_code)
-    given = {**processed(pretrained.processors), **(inputs or {})}
-    parts = _parts(pretrained, chosen, given)
+    parts = _parts(pretrained, chosen, {**processed(pretrained.processors), **(inputs or {})})
     _check_parts(parts, chosen, layout, pretrained.task)
     _check_inputs(parts, inputs or {})
-    _check_layers(parts, precisions)
+    _check_layers(parts, precisions, pretrained.model)
     is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
     exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
     saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
@@ -153,13 +152,19 @@ def export_pretrained(
         complete_tokenizer(pretrained, new, chosen, takes_tokens=any("input_ids" in part.kwargs for part in parts))
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(pretrained, new)
-        form = _Form(chosen, target or chosen.target, opset_version, verify, loaded, exporting, saving)
+        opset = opset_version or _first_opset(pretrained.model)
+        form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving)
         files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
         if is_shared:
             share_weights([new / file.name for file in files])
         if chosen.write_index is not None:
             chosen.write_index(new, [file.name for file in files])
         return tuple(replace(file, size=_size(new / file.name)) for file in files)
+
+
+def _first_opset(model: Any) -> int | None:
+    """Returns the first opset with weights of 4 bits and scales for blocks if the model needs it."""
+    return 21 if is_packed(model) else None
 
 
 def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
@@ -241,9 +246,15 @@ def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
         )
 
 
-def _check_layers(parts: list[Part], precisions: Sequence[str]) -> None:
+def _check_layers(parts: list[Part], precisions: Sequence[str], model: Any) -> None:
     for precision in precisions:
         row = PRECISIONS[precision]
+        if (row.half or row.config is not None) and is_packed(model):
+            raise ArgumentError(
+                f"The precision {precision} does not fit the model, whose weights are packed by its checkpoint; choose "
+                "fp32, which keeps them packed.",
+                id=MessageId.COMMAND_OPTION,
+            )
         if row.config is not None and not any(quantizes(part.module, precision) for part in parts):
             raise ArgumentError(
                 f"The precision {precision} does not fit the model, because it has no Linear layer whose inputs are a "

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_path, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.findings import warn
@@ -19,7 +20,16 @@ from fx_onnx.messages.progress import hides_progress
 if TYPE_CHECKING:
     from fx_onnx.applications.tasks import Task
 
-__all__ = ["Source", "find_row", "load_config", "load_model", "named_class", "read_source", "reading_folder"]
+__all__ = [
+    "Source",
+    "find_row",
+    "is_packed",
+    "load_config",
+    "load_model",
+    "named_class",
+    "read_source",
+    "reading_folder",
+]
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         return Source(_in_float32(source.eval(), is_own=False), name, _with_vocoder(row, vocoder), None, own)
     check_path("source, if it is no model and no pipeline,", source)
     folder = Path(source)
+    if folder.suffix == ".gguf" and folder.is_file():
+        return _gguf(folder, task)
     if (folder / "model_index.json").is_file():
         return _pipeline(_load_pipeline(folder), task, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
@@ -84,7 +96,44 @@ def _in_float32(model: Any, *, is_own: bool) -> Any:
     """
     if str(getattr(model, "dtype", None)) not in ("torch.float16", "torch.bfloat16"):
         return model
-    return (model if is_own else copy.deepcopy(model)).float()
+    model = model if is_own else copy.deepcopy(model)
+    if not is_packed(model):
+        return model.float()
+    for tensor in model.state_dict(keep_vars=True).values():  # float() would convert packed weights of 8-bit floats
+        if str(tensor.dtype) in ("torch.float16", "torch.bfloat16"):
+            tensor.data = tensor.data.float()
+    return model
+
+
+def _gguf(file: Path, task: str | None) -> Source:
+    """Returns the source of a GGUF file, whose weights stay packed if transformers has layers for its architecture."""
+    import transformers
+
+    options = {"gguf_file": file.name, "local_files_only": True}
+    with _reading(file):
+        config = transformers.AutoConfig.from_pretrained(file.parent, **options)
+        name, row = find_row(config, task, _architecture(config))
+        load = partial(getattr(transformers, row.auto).from_pretrained, file.parent, **options)
+        model = _in_float32(find("loading", "packed")(load).eval(), is_own=True)
+        if not any(hasattr(module, "ggml_type") for module in model.modules()):
+            warn(
+                f"The weights of {file.name} become floats, because transformers {transformers.__version__} keeps no "
+                f"weights of {config.model_type} packed.",
+                MessageId.MODEL_SOURCE,
+            )
+        tokenizer: Any = transformers.AutoTokenizer  # transformers does not annotate it
+        return Source(model, name, row, None, (tokenizer.from_pretrained(file.parent, **options),))
+
+
+_PACKED = ("fp8", "mxfp4", "gguf", "compressed-tensors")
+"""The quantization methods of transformers whose weights stay packed on a CPU."""
+
+
+def is_packed(model: Any) -> bool:
+    """Returns whether a model of transformers, or one with this config, has weights that stay packed."""
+    given = getattr(getattr(model, "config", model), "quantization_config", None)
+    method = given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None)
+    return getattr(method, "value", method) in _PACKED
 
 
 def _with_vocoder(row: Task, vocoder: Any) -> Task:
@@ -280,7 +329,8 @@ def load_model(folder: Path, config: Any, class_name: str, *, trust_remote_code:
 
     with reading_folder(folder):
         options = {"local_files_only": True, "trust_remote_code": trust_remote_code, "output_loading_info": True}
-        model, info = getattr(transformers, class_name).from_pretrained(folder, config=config, **options)
+        load = partial(getattr(transformers, class_name).from_pretrained, folder, config=config, **options)
+        model, info = find("loading", "packed")(load) if is_packed(config) else load()
     if missing := sorted(info["missing_keys"]):
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx_onnx.backends.float4_weights import FLOAT4_WEIGHTS
 from fx_onnx.backends.legalization.scatters import legalize_gather_elements
 from fx_onnx.program.reference_session import defect
 from fx_onnx.targets.target import Target
@@ -16,6 +17,7 @@ TARGET = Target(
     expands_functions=True,
     refuses=True,
     constraint=defect,
+    translations=(FLOAT4_WEIGHTS,),
     legalizations=(legalize_gather_elements,),
     notes=("The evaluator computes every dtype of the specification, so no Casts are inserted.",),
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.backends.float4_weights import FLOAT4_WEIGHTS
 from fx_onnx.backends.legalization.products import asymmetry
 from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.backends.tensorrt_compiler import compile_model
@@ -83,6 +84,7 @@ TARGET = Target(
     table="tensorrt",
     constraint=_refusal,
     inexact=_inexact,
+    translations=(FLOAT4_WEIGHTS,),
     # TensorRT draws random numbers itself, and reads float64 as float32.
     legalizations=legalizations("tensorrt", "tensorrt", without=("legalize_random_draws", "legalize_64_bit")),
     compiler=compile_model,

@@ -347,7 +347,11 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 id=MessageId.ARGUMENT_TYPE,
             )
         if isinstance(leaf, torch.Tensor) and dtypes.is_packed(leaf.dtype):
-            dtypes.onnx_dtype(leaf.dtype)  # raises
+            raise ArgumentError(
+                f"{place} is {leaf.dtype}, whose elements torch does not copy; pass its bytes, "
+                "tensor.view(torch.uint8), and view them as this dtype in the forward.",
+                id=MessageId.DTYPE,
+            )
         if pytrees.is_quantized_layer(leaf):
             raise ArgumentError(
                 f"{name} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",

@@ -36,6 +36,7 @@ ROOMS: Mapping[str, str] = {
 
 _CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
 _DETECTION, _MODELS = "torchvision.models.detection", "transformers.models"
+_INTEGRATIONS = "transformers.integrations"
 _FASTSPEECH = f"{_MODELS}.fastspeech2_conformer.modeling_fastspeech2_conformer"
 _PATCHED: Mapping[str, Sequence[str]] = {
     "fx_onnx.libraries.torchvision:PATCHES": (
@@ -74,6 +75,21 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         f"{_CACHES}:LinearAttentionLayer.update_conv_state",
         f"{_MODELS}.rwkv.modeling_rwkv:RwkvSelfAttention.extract_key_value",
         f"{_MODELS}.rwkv.modeling_rwkv:RwkvFeedForward.forward",
+    ),
+    "fx_onnx.quantized_weights.quantized_layers:PATCHES": (
+        f"{_INTEGRATIONS}.finegrained_fp8:FP8Linear.forward",
+        f"{_INTEGRATIONS}.finegrained_fp8:FP8Embedding.forward",
+        f"{_INTEGRATIONS}.finegrained_fp8:FP8Experts.forward",
+        f"{_INTEGRATIONS}.bitnet:BitLinear.forward",
+        f"{_INTEGRATIONS}.gguf.utils:GgufLinear.forward",
+        f"{_INTEGRATIONS}.gguf.utils:GgufEmbedding.forward",
+        "hqq.core.quantize:HQQLinear.forward",
+        "bitsandbytes.nn.modules:Linear4bit.forward",
+        "bitsandbytes.nn.modules:Linear8bitLt.forward",
+        "optimum.quanto.nn.qlinear:QLinear.forward",
+    ),
+    "fx_onnx.quantized_weights.compressed_layers:PATCHES": (
+        "compressed_tensors.compressors:ModelCompressor.decompress_model",
     ),
 }
 """The functions of libraries that are replaced during a capture. A room is imported when one of them is called."""
@@ -174,16 +190,20 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "attributes of TorchScript": "fx_onnx.torchscript.script_private:script_attributes",
     },
     "patches": {target: row for row, targets in _PATCHED.items() for target in targets},
+    "forwards": {"quantization_scheme": "fx_onnx.quantized_weights.compressed_layers:packed_forwards"},
     "redirected": {"modeling_ovis2": "fx_onnx.libraries.transformers:REDIRECTED"},
     "recurrences": dict.fromkeys(_RECURRENCES, "fx_onnx.libraries.recurrent_functions:recurrence_patches"),
     "operators": {
         f"fx_onnx::{name}": "fx_onnx.libraries.recurrences"
         for name in ("linear_attention", "causal_conv1d", "selective_scan", "rwkv")
     }
-    | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")},
+    | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")}
+    | {f"fx_onnx::{name}": "fx_onnx.quantized_weights.weight_translations" for name in ("stored", "dequantize")},
     "translations": {
         "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
         "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",
+        "float4 weight": "fx_onnx.quantized_weights.weight_translations:float4_weight",
+        "is float4": "fx_onnx.quantized_weights.weight_translations:is_float4",
         "linear attention": "fx_onnx.libraries.recurrences:runtime_linear_attention",
         "causal convolution": "fx_onnx.libraries.recurrences:causal_conv1d",
     },
@@ -195,6 +215,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "fuse_matmul_nbits": "fx_onnx.quantized_weights.nbits_products:EXACT",
         "fuse_matmul_nbits with rounding": "fx_onnx.quantized_weights.nbits_products:ROUNDED",
     },
+    "loading": {"packed": "fx_onnx.quantized_weights.packed_loading:load_packed"},
     "stages": {
         "merge_paths": "fx_onnx.data_branches.merge:merge_paths",
         "convert_opset": "fx_onnx.backends.ladder:convert_opset",
@@ -222,6 +243,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
 }
 """What is handled → where: a module, or ``module:name``. The group of targets has plug-ins too.
 
+The group "forwards" has the attribute by which a library marks its layers, and what replaces their forwards.
 The group "modules" has the modules of torch.onnx that are imported from fx_onnx. "moved modules" are those that the
 documentation of version 0.2 named by another path; importing from them warns.
 """

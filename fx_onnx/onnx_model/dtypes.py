@@ -24,6 +24,7 @@ __all__ = [
     "since_opset",
     "storage_dtype",
     "torch_dtype",
+    "unpacked",
     "wrapped",
 ]
 
@@ -46,7 +47,7 @@ _FLOATS = frozenset(kind for kind in DataType if "FLOAT" in kind.name or kind is
 _SIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("INT"))
 _UNSIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("UINT"))
 _COMPLEX = frozenset({DataType.COMPLEX64, DataType.COMPLEX128})
-_SUB_BYTE = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
+_SUB_BYTE = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2, DataType.FLOAT4E2M1})
 _SINCE: dict[DataType, int] = {
     **dict.fromkeys(_FLOAT8, 19),
     DataType.INT4: 21,
@@ -59,19 +60,13 @@ _SINCE: dict[DataType, int] = {
 
 
 def onnx_dtype(dtype: torch.dtype) -> DataType:
-    """Returns the ONNX element type of a torch dtype.
+    """Returns the ONNX element type of a torch dtype. Packed 4-bit floats are their bytes, as torch computes on them.
 
     Raises:
-        ArgumentError: ONNX has no such element type (quantized dtypes, complex32, packed 4-bit floats), or torch cannot
-            create tensors of the dtype (int4).
+        ArgumentError: ONNX has no such element type (quantized dtypes, complex32), or torch cannot create tensors of
+            the dtype (int4).
     """
-    element_type = _TO_ONNX.get(dtype)
-    if element_type is None and is_packed(dtype):
-        raise ArgumentError(
-            f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
-            "tensor.view(torch.uint8), and unpack them in the forward.",
-            id=MessageId.DTYPE,
-        )
+    element_type = DataType.UINT8 if is_packed(dtype) else _TO_ONNX.get(dtype)
     if element_type is None:
         raise ArgumentError(
             f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.", id=MessageId.DTYPE
@@ -82,6 +77,11 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
 def is_packed(dtype: torch.dtype) -> bool:
     """Returns whether each element holds two numbers; torch copies such elements but cannot compare them."""
     return "_x2" in str(dtype)
+
+
+def unpacked(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the bytes of a tensor of packed 4-bit floats; another one as it is."""
+    return tensor.detach().view(torch.uint8) if is_packed(tensor.dtype) else tensor
 
 
 def torch_dtype(dtype: DataType) -> torch.dtype:
@@ -127,7 +127,7 @@ def is_unsigned(dtype: DataType) -> bool:
 
 
 def is_sub_byte(dtype: DataType) -> bool:
-    """Returns whether the type is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
+    """Returns whether the type has 2 or 4 bits, so that ONNX packs its elements into bytes."""
     return dtype in _SUB_BYTE
 
 
@@ -139,10 +139,12 @@ def wrapped(number: int, dtype: DataType) -> int:
 
 
 def storage_dtype(dtype: DataType) -> torch.dtype:
-    """Returns the torch dtype that holds the values: int8 or uint8 for integers of 2 or 4 bits, else the same dtype.
+    """Returns the torch dtype that holds the values, or the codes of 4-bit floats.
+
+    It is int8 or uint8 for types of 2 or 4 bits, else the same dtype.
 
     Raises:
-        ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit floats).
+        ArgumentError: torch has no such dtype (strings, 6-bit floats).
     """
     if dtype in _SUB_BYTE:
         return torch.int8 if dtype in _SIGNED_INTEGERS else torch.uint8

@@ -17,7 +17,7 @@ from onnx_ir import tensor_adapters
 
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.onnx_model.dtypes import is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
+from fx_onnx.onnx_model.dtypes import is_float, is_sub_byte, onnx_dtype, storage_dtype, torch_dtype, unpacked
 from fx_onnx.onnx_model.metadata import OF_STATE_DICT
 from fx_onnx.torch_internals.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
@@ -266,8 +266,8 @@ def permuted(order: Sequence[int]) -> Along:
 
 
 def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.PackedTensor[npt.NDArray[np.uint8]]:
-    """Packs integers of 2 or 4 bits into bytes, the first into the lowest bits (Source: ONNX's IR document)."""
-    low, high = int(dtype.min), int(dtype.max)
+    """Packs integers of 2 or 4 bits, or codes, the first into the lowest bits (Source: ONNX's IR document)."""
+    low, high = (0, 15) if is_float(dtype) else (int(dtype.min), int(dtype.max))
     if values.numel() and (values.min() < low or values.max() > high):
         raise OnnxExporterError(
             f"The weight {name!r} has values outside [{low}, {high}], the range of {dtype.name}; quantize it again."
@@ -322,8 +322,8 @@ def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor as the model holds it: a complex one as a real view with a last axis of size 2."""
-    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
+    """Returns a tensor as the model holds it: a complex one as a real view, a packed one of 4-bit floats as bytes."""
+    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else unpacked(tensor)
 
 
 def computed(
@@ -369,12 +369,12 @@ def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tenso
     if isinstance(tensor, LazyWeight):
         return tensor.part(cuts)
     if is_sub_byte(tensor.dtype):
-        values = tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1")
+        numbers, kind = tensor.numpy(), "u1" if storage_dtype(tensor.dtype) == torch.uint8 else "i1"
+        values = numbers.view("u1") if is_float(tensor.dtype) else numbers.astype(kind)
         return _cut(torch.from_numpy(values), cuts)
     dtype = torch_dtype(tensor.dtype)
     array = mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
-    if cuts:
-        array = array[_slices(cuts)]
+    array = array[_slices(cuts)] if cuts else array
     values = np.ascontiguousarray(array)
     if not values.flags.writeable:  # torch warns of read-only memory, and a mapped file may disappear
         values = values.copy()

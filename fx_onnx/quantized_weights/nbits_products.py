@@ -11,6 +11,7 @@ import torch
 from onnx_ir import DataType
 
 from fx_onnx.onnx_model import metadata
+from fx_onnx.onnx_model.dtypes import torch_dtype
 from fx_onnx.onnx_model.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.stored_weights import transposed
@@ -199,7 +200,7 @@ def _is_plain(gemm: ir.Node) -> bool:
 
 def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weight | None:
     """Returns the weight of a DequantizeLinear, or its transpose, if the operator has the layout."""
-    data, scale, *zeros = map(initializer_tensor, dequantize.inputs)
+    data, scale, *zeros = map(_tensor, dequantize.inputs)
     sizes = dims(dequantize.inputs[0])
     if is_transposed and sizes is not None and len(sizes) == 2:
         data, scale, *zeros = (None if value is None else _transposed(value) for value in (data, scale, *zeros))
@@ -221,6 +222,16 @@ def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weigh
     if not block or tuple(scale.shape.numpy()) not in ((), (columns,)) or (axis == 0 and len(scale.shape)):
         return None
     return _Weight(data, scale, zero, rows, columns, block)
+
+
+def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Returns the tensor of a weight, or of scales that a Cast converts; None for another value."""
+    cast = producer_of(value, "Cast")
+    data = initializer_tensor(value if cast is None else cast.inputs[0])
+    if data is None or cast is None or value is None or value.dtype not in _FLOATS:
+        return data if cast is None else None
+    dtype = torch_dtype(value.dtype)
+    return computed(lambda scales: scales.to(dtype), data, dtype=value.dtype, shape=data.shape.numpy())
 
 
 def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -81,6 +81,9 @@ def translate(
     _bind_inputs(walker, placeholders, exported, keeps_unread)
     results = walker.walk(program.graph)
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
+    for value in graph.initializers.values():
+        if value.uses() and value.dtype is not None:  # a weight that others are computed from may be in any dtype
+            walker.known(value.dtype, value.name or "")
     _remove_unused_imports(graph, emitter.functions.values())
     graph.metadata_props[metadata.GRAPH_SIGNATURE] = str(exported.graph_signature)
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
@@ -274,7 +277,7 @@ class Walker:
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype, producer = _dtype_of_result(value, fake), value.producer()
         if producer is None or not producer.domain:  # an operator of another domain may have any dtype
-            self._known(dtype, node.name)
+            self.known(dtype, node.name)
         self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         value.type = ir.TensorType(dtype)
         sizes = known_sizes(self.op.with_sizes(value, fake.shape)) or ()
@@ -292,7 +295,7 @@ class Walker:
             return value
         return target  # the name of a body
 
-    def _known(self, dtype: DataType, name: str) -> DataType:
+    def known(self, dtype: DataType, name: str) -> DataType:
         """Returns the dtype after checking that the opset has it.
 
         Raises:
@@ -311,7 +314,6 @@ class Walker:
         """Registers a weight of the root graph; its data is a view of the tensor's storage."""
         name = self.op.names.unique(name)
         data = weight(real_view(tensor), name)
-        self._known(data.dtype, name)
         sizes = data.shape.numpy()
         value = Value(name=name, shape=ir.Shape(sizes), type=ir.TensorType(data.dtype), const_value=data)
         self.op.with_sizes(value, sizes)

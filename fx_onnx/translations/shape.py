@@ -9,6 +9,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
+from fx_onnx.onnx_model.dtypes import is_packed
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
@@ -287,8 +288,9 @@ def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
 
 def _is_cast(self: torch.Tensor, dtype: torch.dtype) -> bool:
     """Returns whether Cast keeps the bits: for booleans and integers of equal width, or for the same dtype."""
-    exact = not any(x.is_floating_point or x.is_complex for x in (self.dtype, dtype))
-    return self.dtype == dtype or (exact and self.itemsize == dtype.itemsize)
+    old, new = (torch.uint8 if is_packed(given) else given for given in (self.dtype, dtype))
+    exact = not any(x.is_floating_point or x.is_complex for x in (old, new))
+    return old == new or (exact and old.itemsize == new.itemsize)
 
 
 @translates(aten.view.dtype, aten.view_copy.dtype, supports=_is_cast)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx_onnx.onnx_model.tolerances import Limits, limits_of
+from fx_onnx.onnx_model.weights import real_view
 
 __all__ = [
     "TORCH_ONNX",
@@ -152,12 +153,12 @@ def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) 
 
 
 def as_pair(expected: Any, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns both values as tensors on the CPU; a complex ``expected`` as its real view if ``actual`` is real."""
+    """Returns both values as tensors on the CPU; ``expected`` as the model holds it if ``actual`` is real."""
     if not isinstance(expected, torch.Tensor):
         is_cut = isinstance(expected, float) and not actual.is_floating_point()  # an integer dtype drops its fraction
         expected = torch.as_tensor(expected, dtype=None if is_cut else actual.dtype)
     expected, actual = expected.detach().cpu(), actual.detach().cpu()
-    return expected if actual.is_complex() else _as_real(expected), actual
+    return expected if actual.is_complex() else real_view(expected), actual
 
 
 def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,7 +179,7 @@ def errors_in_double(expected: Any, actual: torch.Tensor, exact: Any) -> tuple[f
     value is infinite if it has another shape, or if an element is finite or NaN or infinite unlike in PyTorch and in
     float64. The error of integers and booleans is the number of elements that differ.
     """
-    eager, onnx, exact = (_as_real(torch.as_tensor(value).detach().cpu()) for value in (expected, actual, exact))
+    eager, onnx, exact = (real_view(torch.as_tensor(value).detach().cpu()) for value in (expected, actual, exact))
     if not eager.shape == onnx.shape == exact.shape:
         return 0.0, math.inf
     if not onnx.dtype.is_floating_point:
@@ -188,10 +189,6 @@ def errors_in_double(expected: Any, actual: torch.Tensor, exact: Any) -> tuple[f
         return 0.0, math.inf
     finite = of_eager.isfinite() & of_onnx.isfinite()
     return largest(of_eager[finite]), largest(of_onnx[finite])
-
-
-def _as_real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def largest(values: torch.Tensor) -> float:

@@ -150,7 +150,7 @@ def _bad(message, *args, model=None, **options):
             (X, LINEAR),
         ),
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
-        _bad("float4_e2m1fn_x2 has two numbers in each element", (PACKED, Y)),
+        _bad("float4_e2m1fn_x2, whose elements torch does not copy; pass its bytes", (PACKED, Y)),
         _bad("repeated: a", (X, Y), input_names=["a", "a"]),
         _bad("repeated: x", X, input_names=["x"], output_names=["x"]),
         _bad("'weight' in input_names or output_names is the", X, model=LINEAR, input_names=["weight"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,19 +81,20 @@ def _kinds(program: fx_onnx.ONNXProgram) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("module", "shape"),
+    ("make", "shape"),
     [
-        (Layers(nn.Linear(64, 64), nn.Linear(64, 9)), (5, 64)),
-        (Layers(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3)), (2, 8, 9, 9)),
-        (Scores(), (2, 8, 64)),
-        (Stored(), (5, 8)),
+        (lambda: Layers(nn.Linear(64, 64), nn.Linear(64, 9)), (5, 64)),
+        (lambda: Layers(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 4, 3)), (2, 8, 9, 9)),
+        (Scores, (2, 8, 64)),
+        (Stored, (5, 8)),
     ],
 )
 @pytest.mark.parametrize("opset", [18, 21, 23])
 def test_a_quantized_network_is_unsigned_and_exact_at_default_settings(
-    module: nn.Module, shape: tuple[int, ...], opset: int
+    make: Callable[[], nn.Module], shape: tuple[int, ...], opset: int
 ) -> None:
     torch.manual_seed(0)
+    module = make()
     x = torch.rand(shape) * 8 - 4
     program = fx_onnx.export(module.eval(), (x,), opset_version=opset)
     assert _kinds(program) == {"UINT8"}

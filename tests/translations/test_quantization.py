@@ -230,6 +230,29 @@ def test_float8_needs_opset_19() -> None:
         fx_onnx.export(Rounds(torch.float8_e4m3fn).eval(), (torch.ones(3),), opset_version=18)
 
 
+class Float4(nn.Module):
+    """Unpacks the bytes of a weight of 4-bit floats, and returns rows of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(0, 256, (4, 8), dtype=torch.uint8).view(torch.float4_e2m1fn_x2))
+        self.register_buffer("values", torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        packed = self.weight.view(torch.uint8)
+        codes = torch.stack([packed & 15, packed >> 4], -1).flatten(-2)
+        return x @ self.values[codes.int()].t(), torch.cat([self.weight, self.weight])[1:3].t()
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_packed_float4_weights(opset: int) -> None:
+    module, x = Float4().eval(), torch.randn(2, 16)
+    program = fx_onnx.export(module, (x,), opset_version=opset, verify=True)
+    assert program.model.graph.initializers["weight"].dtype.name == "UINT8"
+    with pytest.raises(fx_onnx.OnnxExporterError, match="pass its bytes"):
+        fx_onnx.export(module, (module.weight,), opset_version=opset)
+
+
 class E8M0(nn.Module):
     """Multiplies by scales that are powers of two."""
 

@@ -112,6 +112,9 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         if not strict and is_installed("faster_tracing"):
             enter(find("capture", "faster tracing")())
         enter(apply_patches(patches))
+        for attribute in TABLE["forwards"]:
+            if any(hasattr(module, attribute) for module in modules):
+                enter(find("forwards", attribute)(model))
         enter(dynamic_sizes.replace_kernels())
         enter(refuse_gradients_of_weights(model))
         if changes.with_backward:

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.onnx_model.dtypes import is_sub_byte
+from fx_onnx.onnx_model.dtypes import is_integer, is_sub_byte
 from fx_onnx.onnx_model.weights import computed, elementwise, permuted
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
@@ -42,7 +42,7 @@ def pack_weights(f: NodeBuilder, node: ir.Node, w: Value, to: int) -> Result:
     holds 8-bit ones. If other nodes read the 8-bit weight, the model holds both.
     """
     data, target = initializer_tensor(w), DataType(to)
-    if data is None or not is_sub_byte(target) or f.editor.function is not None:
+    if data is None or not (is_sub_byte(target) and is_integer(target)) or f.editor.function is not None:
         return None
     if constant_array(w) is not None or data.dtype not in (DataType.INT8, DataType.UINT8):
         return f"it casts a constant of the exporter, or a weight of {data.dtype}"
