@@ -110,7 +110,7 @@ def _gguf(file: Path, task: str | None) -> Source:
     import transformers
 
     options = {"gguf_file": file.name, "local_files_only": True}
-    with _reading(file):
+    with reading_folder(file):
         config = transformers.AutoConfig.from_pretrained(file.parent, **options)
         name, row = find_row(config, task, _architecture(config))
         load = partial(getattr(transformers, row.auto).from_pretrained, file.parent, **options)
