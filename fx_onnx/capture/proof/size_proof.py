@@ -103,8 +103,8 @@ class SizeProof:
             if not any(all_hold(others, point) for point in kept[condition]):
                 del kept[condition]
         proven = list(kept)
-        for small in (self._small_sizes, self._joint_ones, self._inner_sizes):
-            proven += list(small(proven))
+        for further in (self._small_sizes, self._joint_ones, self._inner_sizes):
+            proven += list(further(proven))
         proven.sort(key=lambda condition: condition.kind)
         if (shape_env := self.sizes.shape_env) is not None:
             ranges = {symbol: self.sizes.declared(symbol) for symbol in self.sizes.names}
