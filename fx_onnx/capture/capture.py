@@ -178,8 +178,8 @@ def _checked(request: Request, result: Captured) -> Capture:
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: map(str, result.changed_values),
     }
-    for id, sentences in texts.items():
-        for text in sentences:
+    for id, messages in texts.items():
+        for text in messages:
             warn(text, id)
     dims, branches = dim_table(facts, names, specialized, result.relations), result.data_sizes.branches
     return Capture(
