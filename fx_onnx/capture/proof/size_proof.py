@@ -89,8 +89,8 @@ class SizeProof:
             points = [p for p in self.sizes.excluded(condition) if all_hold(known, p)]
             if condition.raises and not (points or isinstance(condition.expression, sympy.Eq)):
                 # torch need not check this for a size 1; equal sizes may be broadcast there.
-                small = [p for p in self.sizes.excluded(condition, 1) if all_hold(known, p)]
-                points = small if self._runs.all_raise(self._tries(small, list(kept))) else []
+                at_one = [p for p in self.sizes.excluded(condition, 1) if all_hold(known, p)]
+                points = at_one if self._runs.all_raise(self._tries(at_one, list(kept))) else []
             if condition.raises and condition.guard is not None:
                 first = next(self._tries(points, list(kept)), None)  # torch may also check this in a dropped branch
                 if first is not None and self._runs.outcome(first) not in (Outcome.RAISES, Outcome.UNKNOWN):
@@ -320,17 +320,18 @@ class SizeProof:
         together = {**larger, **dict.fromkeys(ones, 1)}
         is_allowed = all_hold(kept, together)
         if len(ones) > 1 and is_allowed and self._runs.outcome(together) is Outcome.EQUAL:
-            asked = {symbol: self._changed_questions(larger, {**larger, symbol: 1}) for symbol in ones}
-            ones = {s: guard for s, guard in ones.items() if any(question.holds(together) for question in asked[s])}
+            alone = {symbol: self._changed_questions(larger, {**larger, symbol: 1}) for symbol in ones}
+            ones = {s: guard for s, guard in ones.items() if any(question.holds(together) for question in alone[s])}
         findings: list[Condition] = []
         for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
             point = self.sizes.at(symbol, size, [*kept, *findings])
-            if point is None or (self._runs.outcome(point) is Outcome.UNKNOWN and not condition.symbols):
+            asked = self._changed_questions(larger, point) if point is not None else []
+            is_asked = bool(condition.symbols or asked)
+            if point is None or not (is_asked or (size and self._runs.outcome(point) is not Outcome.UNKNOWN)):
                 continue  # the code does not ask
             tried = self._runs.decided([point])
             ((_, outcome),) = tried
-            lines = (question.line for question in self._changed_questions(larger, point))
-            condition = replace(condition, line=condition.line or next(lines, ""))
+            condition = replace(condition, line=condition.line or next((question.line for question in asked), ""))
             if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
                 yield self._least(symbol, condition)
             elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):

@@ -106,3 +106,12 @@ def test_questions(function: Callable[[Any, Tensor], Tensor], line: int | None) 
 def test_static_sizes_are_ints() -> None:
     program = fx_onnx.export(module(asks_isinstance), (torch.ones(5, 4),), verbose=False)
     assert not program.findings
+
+
+@pytest.mark.parametrize(
+    "function", [lambda self, x: torch.linspace(0, 1, x.shape[0] + 1) * x.mean(), lambda self, x: torch.histc(x, 4)]
+)
+def test_a_size_of_0_is_tried_where_the_code_asks_for_it(function: Callable[[Any, Tensor], Tensor]) -> None:
+    """An operator of ATen in the program may refuse an empty tensor that its ONNX operators take."""
+    program = fx_onnx.export(module(function), (torch.ones(5, 4),), dynamic_shapes=({0: "n"},), verbose=False)
+    assert list(program.dims.conditions) == []
