@@ -347,7 +347,7 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             )
         if isinstance(leaf, torch.Tensor) and dtypes.is_packed(leaf.dtype):
             raise ArgumentError(
-                f"{place} is {leaf.dtype}, whose elements torch does not copy; pass its bytes, "
+                f"{name} is {leaf.dtype}, whose elements torch does not copy; pass its bytes, "
                 "tensor.view(torch.uint8), and view them as this dtype in the forward.",
                 id=MessageId.DTYPE,
             )
