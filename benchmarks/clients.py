@@ -69,8 +69,7 @@ other one.
 
 ## Their own tests
 
-These projects have tests of their export. They ran unedited, with torch.onnx replaced for the whole session. They are
-run by hand, with torch 2.13.0.
+These tests ran unedited by hand, with torch 2.13.0 and torch.onnx replaced for the session.
 
 | project | tests | result |
 |---|---|---|
@@ -79,7 +78,7 @@ run by hand, with torch 2.13.0.
 | Hummingbird 0.4.12 | those with `onnx` in their name, in 7 files | 13 of 22; 7 fail in skl2onnx; in 2, an isolation \
 forest calculates with a tensor and a NumPy array, which is refused ([FX1109](troubleshooting.md#fx1109)) |
 | docTR 1.1.1a0 | 16 of the 21 exports of `test_models_classification_pt` | 14 of 16; 2 skip themselves, \
-because outputs differ by more than 1e-4: `textnet_base` by 8e-7 of its largest output, `vip_base` was not looked at |
+as outputs differ by more than 1e-4 |
 """
 
 

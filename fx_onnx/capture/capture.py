@@ -304,7 +304,8 @@ def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
         line = next((call_line(user) for user in lost.users), "")
         raise CaptureError(
             f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
-            f"has no values during capture{line}; use detach() instead of Tensor.data there.",
+            f"has no values during capture{line}; compute with torch instead of NumPy there, and use "
+            "detach() instead of Tensor.data.",
             id=MessageId.TENSOR_WITHOUT_VALUES,
         )
 
