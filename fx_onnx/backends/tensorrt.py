@@ -38,7 +38,7 @@ def _has_more_than_maxima(node: ir.Node) -> bool:
 
 def _takes_too_many(node: ir.Node) -> bool:
     count = constant_integers(node.inputs[1])
-    return count is None or count[0] > _MOST_OF_TOP_K
+    return count is not None and count[0] > _MOST_OF_TOP_K
 
 
 _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
@@ -47,7 +47,7 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
         lambda node: attribute(node, "reduction", "none") != "none",
         "TensorRT has no scatter with a reduction",
     ),
-    (("TopK",), _takes_too_many, f"TensorRT sorts at most {_MOST_OF_TOP_K:,} elements, of a number that it knows"),
+    (("TopK",), _takes_too_many, f"TensorRT sorts at most {_MOST_OF_TOP_K:,} elements"),
     (("EyeLike",), lambda node: not _is_static(node.inputs[0]), "the sizes are dynamic"),
     (("Resize",), lambda node: bool(attribute(node, "antialias", 0)), "TensorRT has no antialias"),
     (("Einsum",), lambda node: not attribute(node, "equation", "").islower(), "TensorRT takes small letters only"),
