@@ -34,6 +34,27 @@ def test_the_table_has_the_dtypes_of_engines(text: str, reason: str) -> None:
     assert "TensorRT for RTX 1." in found.source
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "(float[N] x) => (float[M] y, int64[M] i) <int64[1] k = {4000}> { y, i = TopK(x, k) }",
+            "TensorRT sorts at most",
+        ),
+        (
+            "(float[N,2,8] x) => (float[N,2,6] y) { y = MaxPool<kernel_shape=[2], dilations=[2]>(x) }",
+            "TensorRT has no ind",
+        ),
+        ("(float[N] x) => (float[N] y) { y = Softmax(x) }", "the input is a vector"),
+        ("() => (float y) { y = RandomUniform<shape: ints = []>() }", "TensorRT draws no tensor without axes"),
+        ('(float[2] x, float[2] z) => (float y) { y = Einsum<equation="A,A->">(x, z) }', "TensorRT takes small"),
+    ],
+)
+def test_what_is_refused_by_attributes_and_ranks(text: str, reason: str) -> None:
+    found = support(model(f"g {text}"), find_target("tensorrt"))
+    assert [each.reason.startswith(reason) for each in found.missing] == [True]
+
+
 def test_bfloat16_stays() -> None:
     """ONNX Runtime's CPU provider needs Casts there; TensorRT needs them in few operators, such as Mish."""
     x = torch.ones(2, 4, dtype=torch.bfloat16)
