@@ -246,8 +246,6 @@ row has the oldest version of each dependency that pyproject.toml allows; it run
 - torch: the package uses private names of torch, which may change in any minor version
   ([torch_private.py](../fx_onnx/torch_internals/torch_private.py) lists them). So the upper bound is the next
   minor version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
-  [torch_differences.py](../fx_onnx/torch_internals/torch_differences.py) lists what the package does for some of the
-  versions only.
 - onnxscript: its versions are below 1, so the upper bound is the next minor version.
 - onnx and onnx_ir: the upper bound is the next major version.
 - onnxruntime: older versions than 1.29 have no kernels for some operators on float64 and small integers, and 1.26
@@ -256,7 +254,7 @@ row has the oldest version of each dependency that pyproject.toml allows; it run
 - numpy and tqdm: only basic functions are used, so there is no upper bound.
 - CPython: 3.11 was tested. With 3.12 and 3.13, samples of the tests pass. 3.14, Windows, macOS and arm64 were not run.
 - torch 2.11 and older: tests fail, such as those of slices whose bounds are computed from sizes.
-- torch 2.12: `math.sqrt` of a float input is refused, and faster tracing is off in part.
+- torch 2.12: only a part of the tests has run, so the first export warns. `math.sqrt` of a float input is refused.
 """
 
 
