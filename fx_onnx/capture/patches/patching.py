@@ -26,7 +26,6 @@ from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
 
 __all__ = [
-    "FILES_BETWEEN",
     "KEPT_MARK",
     "Added",
     "Around",
@@ -132,7 +131,7 @@ class Patch(NamedTuple):
 
 
 _FOLDERS = Path(__file__).parent, Path(__file__).parents[2] / "libraries"
-FILES_BETWEEN = frozenset({*(str(file) for folder in _FOLDERS for file in folder.glob("*.py")), str(threads.__file__)})
+_FILES_BETWEEN = frozenset({*(str(file) for folder in _FOLDERS for file in folder.glob("*.py")), str(threads.__file__)})
 """The files of the replacements, whose frames are between the forward and torch."""
 
 KEPT_MARK = "kept_by_user"

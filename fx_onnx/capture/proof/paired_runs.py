@@ -115,17 +115,12 @@ class PairedRuns:
         try:
             self._check_decidable(on_meta)
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
-        except Undecidable:
-            return Outcome.UNKNOWN
-        except OffPathError:
-            return Outcome.EQUAL
         except UNDECIDED:
             return Outcome.UNKNOWN if on_meta else Outcome.DEPENDS
         except Exception as error:  # the forward is the user's code, and some operators have no kernel for meta tensors
-            self.seen = _raised(error)
             has_no_kernel = on_meta and isinstance(error, NotImplementedError)
             is_unknown = has_no_kernel or (self._chosen is None and self._numbers[on_meta].refuses_empty)
-            return Outcome.UNKNOWN if is_unknown else Outcome.RAISES
+            return self._failed(error, _raised(error), Outcome.UNKNOWN if is_unknown else Outcome.RAISES)
         if self._model is None:
             return Outcome.UNKNOWN if self._chosen is None else Outcome.EQUAL
         return self._compared_with(want, given, on_meta)
@@ -134,16 +129,20 @@ class PairedRuns:
         """Runs the program and returns how its results compare with what the module computed."""
         try:
             got = self._run(self._run_program, given, on_meta)
-        except Undecidable:
-            return Outcome.UNKNOWN
-        except OffPathError:  # the program is one path of the model, which these sizes do not take
-            self.others = []
-            return Outcome.EQUAL
-        except Exception:  # an operator of the program refuses the sizes
-            self.seen = PROGRAM_FAILS
-            return Outcome.DIFFERENT
+        except Exception as error:  # an operator of the program refuses the sizes
+            return self._failed(error, PROGRAM_FAILS, Outcome.DIFFERENT)
         self.seen = _difference(got[0], want[0], "has another shape or dtype")
         return compare_results(got, want)
+
+    def _failed(self, error: Exception, seen: str, outcome: Outcome) -> Outcome:
+        """Returns what an exception of a run means, and keeps what was seen; some are none of the model's."""
+        if isinstance(error, Undecidable):
+            return Outcome.UNKNOWN
+        if isinstance(error, OffPathError):  # the program is one path of the model, which these sizes do not take
+            self.others = []
+            return Outcome.EQUAL
+        self.seen = seen
+        return outcome
 
     def other_line(self, given: Callable[[], tuple[Any, Any]]) -> str:
         """Returns the line of the module's first operator that the program does not have; empty if none is known."""
@@ -216,22 +215,12 @@ class PairedRuns:
         self.seen = ""
         try:
             want = self._results_of_numbers(self._run_module, args, kwargs)
-        except Undecidable:
-            return Outcome.UNKNOWN
-        except OffPathError:
-            return Outcome.EQUAL
         except Exception as error:  # the forward is the user's code
-            self.seen = _raised(error)
-            return Outcome.RAISES
+            return self._failed(error, _raised(error), Outcome.RAISES)
         try:
             got = self._results_of_numbers(self._run_program, args, kwargs)
-        except Undecidable:
-            return Outcome.UNKNOWN
-        except OffPathError:
-            return Outcome.EQUAL
-        except Exception:  # an operator of the program refuses the sizes
-            self.seen = PROGRAM_FAILS
-            return Outcome.DIFFERENT
+        except Exception as error:  # an operator of the program refuses the sizes
+            return self._failed(error, PROGRAM_FAILS, Outcome.DIFFERENT)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not any(tensor.numel() for tensor in want) and all(tensor.numel() for tensor in tensors):
             return Outcome.UNKNOWN  # the data left no element to compare

@@ -2,9 +2,10 @@
 
 A guard of torch.export holds for the example. Where it is false, the captured program is not the model: either the
 model raises an exception there, and the condition is a *bound*, or it computes something else, and the condition is a
-*finding*. What torch checks, the end of a table and a divisor of 0 are bounds without a run. All other candidates are
-tried: the module and the program run on tensors without values, of sizes for which the candidate is false. If both
-compute the same there, the candidate is no condition. Where the operators differ, one run with numbers decides.
+*finding*. The end of a table and a divisor of 0 are bounds without a run, and what torch checks is one if the module
+raises an exception at the nearest size. All other candidates are tried: the module and the program run on tensors
+without values, of sizes for which the candidate is false. If both compute the same there, the candidate is no
+condition. Where the operators differ, one run with numbers decides.
 
 All candidates count, except those that hold for every requested size, or wherever the other conditions hold.
 """
