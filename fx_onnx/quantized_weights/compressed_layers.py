@@ -16,7 +16,7 @@ from fx_onnx.capture.patches.patching import Patch, replace_attribute
 from fx_onnx.quantized_weights.quantized_layers import fp8_weight, refused
 from fx_onnx.quantized_weights.weight_operators import dequantize, stored
 
-__all__ = ["PATCHES", "packed_forwards"]
+__all__ = ["PATCHES", "keep_compressed", "packed_forwards"]
 
 _COMPRESSED = "compressed"
 PATCHES = (
@@ -33,11 +33,25 @@ PATCHES = (
 def packed_forwards(model: nn.Module) -> Iterator[None]:
     """Makes the compressed layers of a model compute with their packed weights within the context."""
     with ExitStack() as stack:
-        for module in model.modules():
-            scheme = getattr(module, "quantization_scheme", None)
-            if scheme is not None and scheme.weights is not None and module.quantization_status == _COMPRESSED:
-                stack.enter_context(replace_attribute(module, "forward", partial(_forward, module)))
+        for module in _compressed(model):
+            stack.enter_context(replace_attribute(module, "forward", partial(_forward, module)))
         yield
+
+
+def keep_compressed(model: nn.Module) -> None:
+    """Makes the compressed layers of a model run with their packed weights, which its first run would decompress."""
+    hook: Any = getattr(model, "ct_decompress_hook", None)
+    if hook is not None:
+        hook.remove()
+    for module in _compressed(model):
+        module.forward = partial(_forward, module)
+
+
+def _compressed(model: nn.Module) -> Iterator[nn.Module]:
+    for module in model.modules():
+        scheme: Any = getattr(module, "quantization_scheme", None)
+        if scheme is not None and scheme.weights is not None and module.quantization_status == _COMPRESSED:
+            yield module
 
 
 def _forward(self: Any, input: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.quantized_weights.compressed_layers import keep_compressed
 from fx_onnx.quantized_weights.quantized_layers import FORWARDS, GGML_TYPES
 from fx_onnx.quantized_weights.weight_operators import dequantize, stored
 
@@ -33,6 +34,7 @@ def load_packed(load: Callable[[], Any]) -> Any:
                 stack.enter_context(replace_attribute(owner, name, replacement))
         result = load()
     model = result[0] if isinstance(result, tuple) else result
+    keep_compressed(model)
     for module in model.modules():
         forward = FORWARDS.get(f"{type(module).__module__}:{type(module).__qualname__}")
         if forward is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.nn.functional import linear
 
 import fx_onnx
+from fx_onnx.quantized_weights.packed_loading import load_packed
 from tests.compare import assert_close
 from tests.models.packed_checkpoints import compressed
 
@@ -33,6 +35,17 @@ def test_a_compressed_layer(name: str) -> None:
     weights = [value for value in program.model.graph.initializers.values() if value.const_value.size == 12 * 64]
     assert [value.dtype.name for value in weights] == [dtype]
     assert "forward" not in vars(layer)
+
+
+def test_a_loaded_model_stays_compressed() -> None:
+    """Tests that the hook of the library, which decompresses all weights in the first run, is gone."""
+    layer, x = compressed("pack-quantized"), torch.randn(3, 64)
+    model = torch.nn.Sequential(layer)
+    model.ct_decompress_hook = model.register_forward_pre_hook(lambda *_: pytest.fail("it decompresses"))
+    loaded = load_packed(lambda: model)
+    assert_close(copy.deepcopy(loaded)(x), linear(x, layer.expected), 1e-5)
+    program = fx_onnx.export(loaded.eval(), (x,), opset_version=21, verify=True, verbose=False)
+    assert "INT4" in {value.dtype.name for value in program.model.graph.initializers.values()}
 
 
 @pytest.mark.parametrize("form", ["mxfp6-pack-quantized", "marlin-24"])
