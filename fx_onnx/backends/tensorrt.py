@@ -37,6 +37,12 @@ def _has_more_than_maxima(node: ir.Node) -> bool:
     return any(map(is_read, node.outputs[1:])) or any(step != 1 for step in attribute(node, "dilations", []))
 
 
+def _has_longer_indices(node: ir.Node) -> bool:
+    sizes, counts = dims(node.inputs[0]) or (), dims(node.inputs[1]) or ()
+    pairs = zip(sizes, counts, strict=False)
+    return any(isinstance(size, int) and isinstance(count, int) and count > size for size, count in pairs)
+
+
 def _takes_too_many(node: ir.Node) -> bool:
     count = constant_integers(node.inputs[1])
     return count is not None and count[0] > _MOST_OF_TOP_K
@@ -48,6 +54,7 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
         lambda node: attribute(node, "reduction", "none") != "none",
         "TensorRT has no scatter with a reduction",
     ),
+    (("ScatterElements",), _has_longer_indices, "the indices are longer than the tensor"),
     (("TopK",), _takes_too_many, f"TensorRT sorts at most {_MOST_OF_TOP_K:,} elements"),
     (("EyeLike",), lambda node: not _is_static(node.inputs[0]), "the sizes are dynamic"),
     (("Resize",), lambda node: bool(attribute(node, "antialias", 0)), "TensorRT has no antialias"),

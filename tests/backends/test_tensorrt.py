@@ -46,6 +46,10 @@ def test_the_table_has_the_dtypes_of_engines(text: str, reason: str) -> None:
             "TensorRT has no ind",
         ),
         ("(float[N] x) => (float[N] y) { y = Softmax(x) }", "the input is a vector"),
+        (
+            "(float[2] x, int64[3] i, float[3] u) => (float[2] y) { y = ScatterElements(x, i, u) }",
+            "the indices are long",
+        ),
         ("() => (float y) { y = RandomUniform<shape: ints = []>() }", "TensorRT draws no tensor without axes"),
         ('(float[2] x, float[2] z) => (float y) { y = Einsum<equation="A,A->">(x, z) }', "TensorRT takes small"),
     ],

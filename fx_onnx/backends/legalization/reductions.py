@@ -25,7 +25,7 @@ from fx_onnx.passes.legalization.forms import (
 from fx_onnx.passes.legalization.loops import Iteration, loop
 from fx_onnx.passes.legalization.reductions import log_sum_exp
 from fx_onnx.passes.legalization.table import legalizes
-from fx_onnx.passes.matchers import constant_integers, dims, producer_of
+from fx_onnx.passes.matchers import constant_array, constant_integers, dims, producer_of
 from fx_onnx.passes.rules import DeclinedError, Result
 
 __all__ = [
@@ -200,20 +200,34 @@ def legalize_scatters(
     return _combined(f, x, is_read, f.Unsqueeze(updates, [axis]), axis, reduction)
 
 
-@legalizes("ScatterElements(x, indices, Expand(filling, _))", targets=("tensorrt",))
-def legalize_marks(f: NodeBuilder, node: ir.Node, x: Value, indices: Value, filling: Value) -> Result:
+@legalizes("ScatterElements(x, indices, updates)", targets=("tensorrt",))
+def legalize_marks(f: NodeBuilder, x: Value, indices: Value, updates: Value) -> Result:
     """ScatterElements(x, i, Expand(c)) → Where(any(i = position), c, x), for one number c.
 
     Legal because the updates are equal. TensorRT for RTX (1.7.1) needs to know that the updates have the sizes of the
-    indices, which it does not for the shape of an Expand; static ones stay.
+    indices, and that these are not longer than x; static ones stay.
     """
-    is_known = dims(node.inputs[2]) is not None and dims(node.inputs[2]) == dims(indices)
-    if f.attribute("reduction", "none") != "none" or dims(filling) != () or is_known:
+    known, sizes = dims(indices), dims(x)
+    fits = known is not None and sizes is not None and known == dims(updates)
+    fits = fits and all(
+        isinstance(count, int) and isinstance(size, int) and count <= size
+        for count, size in zip(known or (), sizes or (), strict=True)
+    )
+    filling = None if fits or f.attribute("reduction", "none") != "none" else _filling(f, updates)
+    if filling is None:
         return None
     x, indices = (with_shape(f, value) for value in (x, indices))
     axis = f.attribute("axis", 0) % rank_of(x)
     counts = f.ReduceMax(f.Cast(_is_read(f, x, indices, axis), to=DataType.INT32), [axis + 1], keepdims=0)
     return f.Where(f.Cast(counts, to=DataType.BOOL), filling, x)
+
+
+def _filling(f: NodeBuilder, value: Value) -> Value | None:
+    """Returns the one number that a constant or an Expand repeats; None if it is another tensor."""
+    array, expand = constant_array(value), producer_of(value, "Expand")
+    if array is not None and array.size and (array == array.flat[0]).all():
+        return f.constant(array.reshape(-1)[0])
+    return expand.inputs[0] if expand is not None and dims(expand.inputs[0]) == () else None
 
 
 def _is_read(f: NodeBuilder, x: Value, indices: Value, axis: int) -> Value:

@@ -173,3 +173,11 @@ def test_one_number_at_many_places() -> None:
     program = model(text)
     check_equal(program, legalize_marks, [torch.randn(4), torch.tensor([1, -1, 1]), torch.tensor([3])])
     assert "ScatterElements" not in [node.op_type for node in program.graph]
+
+
+@pytest.mark.parametrize(("length", "changes"), [(3, False), (6, True)])
+def test_one_number_at_fewer_places_than_there_are_elements_stays(length: int, changes: bool) -> None:
+    text = f"""g (float[4] x, int64[{length}] i) => (float[4] y) <float c = {{-7.0}}, int64[1] s = {{{length}}}> {{
+      u = Expand(c, s)\n y = ScatterElements<axis=0>(x, i, u) }}"""
+    program = model(text)
+    assert legalize_marks(program).modified is changes
