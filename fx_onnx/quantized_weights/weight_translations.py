@@ -31,18 +31,18 @@ def stored(op: Emitter, sources: Sequence[Value], form: str, numbers: Sequence[i
     if len(known) < len(tensors):
         raise NotImplementedError("a packed weight must be a parameter or a buffer of the module, not computed")
     function = functools.partial(_unpacked, form, tuple(numbers))
-    return _added(op, computed(function, *known, dtype=op.out_dtype, shape=[int(size) for size in op.out_sizes]))
+    tensor = computed(function, *known, dtype=op.out_dtype, shape=[int(size) for size in op.out_sizes])
+    return _added(op, tensor, f"{known[0].name}_codes")
 
 
 def _unpacked(form: str, numbers: Sequence[int], *tensors: torch.Tensor) -> torch.Tensor:
     return FORMS[form](*tensors, *numbers).contiguous()
 
 
-def _added(op: Emitter, tensor: ir.TensorProtocol) -> Value:
-    """Registers a weight in the model's graph."""
+def _added(op: Emitter, tensor: ir.TensorProtocol, name: str) -> Value:
+    """Registers a weight in the model's graph, under a name that is made unique."""
     graph = op.root.graph
-    name = op.names.fresh("weight")
-    tensor.name = name
+    tensor.name = name = op.names.unique(name)
     value = Value(name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor)
     graph.register_initializer(value)
     return record_sizes(value, tensor.shape.numpy())
@@ -81,7 +81,7 @@ def float4_weight(
     if codes is None or layout is None or op.opset < since_opset(DataType.FLOAT4E2M1):
         return dequantized_weight(op, data, scale, zero, offset, table, blocks, kind, bits, dtype)
     given: dict[str, Any] = {"dtype": DataType.FLOAT4E2M1, "shape": codes.shape.numpy()}
-    weight = _added(op, computed(lambda values: values, codes, **given))
+    weight = _added(op, computed(lambda values: values, codes, **given), f"{data.name}_float4")
     exponents = _exponents(op, scale)
     result = op.DequantizeLinear(
         weight, _floats(op, scale, DataType.FLOAT) if exponents is None else exponents, axis=layout.axis,
@@ -108,7 +108,9 @@ def _exponents(op: Emitter, scale: Value) -> Value | None:
     if scale.dtype != DataType.UINT8 or tensor is None or op.opset < since_opset(DataType.FLOAT8E8M0):
         return None
     given: dict[str, Any] = {"dtype": DataType.FLOAT8E8M0, "shape": tensor.shape.numpy()}
-    return _added(op, computed(lambda codes: codes.view(torch.float8_e8m0fnu), tensor, **given))
+    return _added(
+        op, computed(lambda codes: codes.view(torch.float8_e8m0fnu), tensor, **given), f"{scale.name}_exponents"
+    )
 
 
 def _looked_up(op: Emitter, table: Value, codes: Value, bits: int) -> Value:
