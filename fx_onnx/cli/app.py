@@ -5,7 +5,6 @@ Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model who
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -211,7 +210,7 @@ def export(
     if layout is not None or precision is not None or adapter is not None:
         _export_folder(locals())
         return
-    from fx_onnx.cli.example_inputs import parse_inputs
+    from fx_onnx.cli.example_inputs import export_arguments, parse_inputs
     from fx_onnx.cli.model_sources import load
 
     with collect_findings(as_warning=False) as findings, _new_report(path.parent, quiet) as facts:
@@ -229,7 +228,7 @@ def export(
             external_data=external_data,
             optimize=optimize,
             metadata=metadata.value,
-            **_arguments(model, given, dynamic or []),
+            **export_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(path), **model_facts(program.summary()), "seconds": program.timings}
     lines = [f"{path}: {program!r}", *([str(program.export_facts.verification)] * verify)]
@@ -336,74 +335,6 @@ def _destination(
             id=MessageId.COMMAND_OPTION,
         )
     return path, layout if genai is None else "genai"
-
-
-def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:
-    """Returns the arguments of ``export()`` that describe the inputs.
-
-    The names of ``--input`` are either parameters of the forward, or names for its first positional parameters.
-
-    Raises:
-        ArgumentError: there are no inputs, or only some of the names are parameters.
-    """
-    from fx_onnx.cli.example_inputs import parse_dynamic_dims
-    from fx_onnx.messages.arguments import did_you_mean
-
-    if source.has_inputs and (given or (dynamic and source.dynamic_shapes)):
-        option = "--input" if given else "--dynamic"
-        raise ArgumentError(f"The source has its own inputs; leave out {option}.", id=MessageId.COMMAND_OPTION)
-    if source.has_inputs:
-        own = {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": source.dynamic_shapes}
-        names = _input_names(source) if dynamic else []
-        return own | ({"dynamic_shapes": parse_dynamic_dims(dynamic, names), "input_names": names} if names else {})
-    shapes = parse_dynamic_dims(dynamic, given) if dynamic else None
-    parameters = _parameter_names(source.model)
-    unknown = [name for name in given if name not in parameters]
-    if not unknown:
-        return {"kwargs": given, "dynamic_shapes": shapes}
-    if len(unknown) < len(given):
-        raise ArgumentError(
-            f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}"
-            f"{did_you_mean(unknown[0], parameters) or '.'}",
-            id=MessageId.COMMAND_OPTION,
-        )
-    return {
-        "args": tuple(given.values()),
-        "input_names": list(given),
-        "dynamic_shapes": tuple(shapes.values()) if shapes is not None else None,
-    }
-
-
-def _input_names(source: Any) -> list[str]:
-    """Returns the names of the inputs that a source contains; a tensor in a dict or a list is named by its path."""
-    import torch
-
-    from fx_onnx.capture.forward_parameters import module_parameters
-    from fx_onnx.onnx_model.names import Names
-    from fx_onnx.torch_internals.torch_private import pytree
-
-    if isinstance(source.model, torch.export.ExportedProgram):
-        return [name for name in source.model.graph_signature.user_inputs if isinstance(name, str)]  # not constants
-    parameters, names = module_parameters(source.model, source.args, source.kwargs), Names()
-    leaves = pytree.tree_leaves_with_path({name: parameters.values[name] for name in parameters.input_order})
-    paths = [re.sub(r"\W+", "_", pytree.keystr(path)).strip("_") for path, value in leaves if torch.is_tensor(value)]
-    return list(map(names.unique, paths))
-
-
-def _parameter_names(model: Any) -> list[str]:
-    import inspect
-
-    import torch
-
-    if isinstance(model, torch.jit.ScriptModule):  # its forward has a schema instead of a signature
-        script: Any = model.forward
-        return [argument.name for argument in script.schema.arguments[1:]]
-    parameters = inspect.signature(model.forward).parameters.values()
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
 
 
 # ---------------------------------------------------------------- ONNX files

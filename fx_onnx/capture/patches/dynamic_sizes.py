@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected, current_path
+from fx_onnx.capture.patches.indexing import INDEXING, index_tensor
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.rounded_sizes import constant_pad
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
@@ -31,13 +32,11 @@ from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import line_text, user_frame
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
-from fx_onnx.torch_internals.torch_differences import has
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
     compiled_kernel,
     free_unbacked_symbols,
-    is_wrapped,
     kernel_keys,
     python_kernels,
     pytree,
@@ -45,7 +44,6 @@ from fx_onnx.torch_internals.torch_private import (
     reshape_from_tensor,
     storage_id,
 )
-from fx_onnx.torch_internals.trace_private import is_recorded
 
 __all__ = [
     "CHUNKS", "PATCHES", "SPLITS", "TraceMode", "empty_recurrence_results", "pieces_as_slices", "replace_kernels",
@@ -248,8 +246,8 @@ class TraceMode(Redirected):
         """Returns the function, or one that computes the same of symbolic numbers."""
         if kwargs.get("generator", self) is None and type(func) is not OpOverload:
             del kwargs["generator"]
-        if func in _INDEXING:
-            return partial(_index, func)
+        if func in INDEXING:
+            return partial(index_tensor, func)
         if func is torch.Tensor.__deepcopy__:  # it copies storages, which have no memory in a trace
             return self._deep_copy
         name = getattr(func, "__name__", "")
@@ -362,60 +360,6 @@ def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Te
     return self.random_(to - low, **kwargs).add_(low)
 
 
-def _index(function: Callable[..., Any], input: torch.Tensor, index: Any, *value: Any) -> Any:
-    """Replaces reads and writes at an index: Python reads the value of a 0-d mask, and some of those of 0-d positions.
-
-    A 0-d mask becomes a mask of a new first axis. A 0-d position selects first, and the other parts of the index apply
-    to the view. torch has no kernels for masks of bytes without values.
-    """
-    index = _with_masks_of_bools(index)
-    if _is_0d(index) and index.dtype == torch.bool:
-        return function(input.unsqueeze(0), index.reshape(1), *value)
-    parts = index if isinstance(index, tuple) else (index,)
-    if has("tensors as bounds are read"):
-        index = parts = tuple(map(_with_numbers, parts))
-    positions = (first for first, part in enumerate(parts) if _is_position(part) and (value or is_recorded(part)))
-    first = next(positions, None)
-    if first is None or not all(isinstance(part, _PARTS) for part in parts):
-        return function(input, index, *value)
-    counts = [_indexed_axes(part) for part in parts]
-    axis = input.ndim - sum(counts[first:]) if any(part is ... for part in parts[:first]) else sum(counts[:first])
-    view = torch.select(input, axis, parts[first].item())
-    rest = (*parts[:first], *parts[first + 1 :])
-    return _index(function, view, rest, *value) if rest or value else view
-
-
-def _with_numbers(part: Any) -> Any:
-    """Returns a slice with a number for each bound that is a tensor, and any other part of an index as it is."""
-    if not isinstance(part, slice):
-        return part
-    bounds = (part.start, part.stop, part.step)
-    return slice(*(bound.item() if _is_0d(bound) and is_recorded(bound) else bound for bound in bounds))
-
-
-def _with_masks_of_bools(index: Any) -> Any:
-    """Returns the same index with a bool for each byte."""
-    if type(index) in (list, tuple):
-        return type(index)(map(_with_masks_of_bools, index))
-    return index.bool() if isinstance(index, torch.Tensor) and index.dtype == torch.uint8 else index
-
-
-def _indexed_axes(part: Any) -> int:
-    """Returns the number of axes that a part of an index applies to; an ellipsis, which has no number, counts as 0."""
-    if isinstance(part, torch.Tensor) and part.dtype == torch.bool:
-        return part.ndim
-    return 0 if part is None or part is ... or isinstance(part, bool) else 1
-
-
-def _is_position(part: Any) -> bool:
-    """Returns whether a part of an index is a number in a 0-d tensor, which no transform of torch.func has wrapped."""
-    return _is_0d(part) and part.dtype != torch.bool and not is_wrapped(part)
-
-
-def _is_0d(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.ndim == 0
-
-
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
@@ -438,8 +382,6 @@ _REPLACED: Mapping[Any, Callable[..., Any]] = {
     reshape_from_tensor: lambda tensor, shape: tensor.reshape(shape.tolist()),  # torch reads the shape's memory
     **{function: partial(_squeeze, function) for function in (torch.squeeze, torch.Tensor.squeeze)},
 }
-_PARTS = (int, slice, torch.SymInt, torch.Tensor, type(None), type(...))
-_INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
 def _xor(number: torch.SymInt, other: Any) -> Any:
