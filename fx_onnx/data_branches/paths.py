@@ -103,7 +103,7 @@ class _Answers(DataPath):
         index, line = len(self.conditions), innermost_line(traceback.extract_stack(frame))
         if index == self._most * _RUNS_PER_PATH:
             raise _too_many(self.conditions, self._most)
-        before = takewhile(attrgetter("answer"), (each for each in reversed(self.conditions) if each.line == line))
+        before = takewhile(attrgetter("answer"), (c for c in reversed(self.conditions) if c.line == line))
         if ": while " in line and len([*before]) == self._most // _PATHS_PER_ROUND:
             raise _unbounded(line, user_frame(frame))
         answer = self.given[index] if index < len(self.given) else False
