@@ -25,6 +25,7 @@ __all__ = [
     "storage_dtype",
     "torch_dtype",
     "unpacked",
+    "value_dtype",
     "wrapped",
 ]
 
@@ -166,3 +167,14 @@ def since_opset(dtype: DataType) -> int:
 
 def _names(dtypes: dict[torch.dtype, ir.DataType]) -> str:
     return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+
+
+def value_dtype(value: ir.Value) -> DataType:
+    """Returns the dtype of a value, which every value of a translated graph has.
+
+    Raises:
+        LookupError: the dtype is not known.
+    """
+    if value.dtype is None:
+        raise LookupError(f"the dtype of {value.name} is unknown")
+    return value.dtype

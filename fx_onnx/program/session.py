@@ -342,9 +342,14 @@ def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor])
 
 
 def _restored(argument: Any, value: Any, fakes: Mapping[str, Any]) -> Any:
-    """Returns one result as the module returns it: a tensor, a complex tensor, or a constant."""
+    """Returns one result as the module returns it: a tensor, a complex tensor, or a constant.
+
+    A number is that of the captured program, unless the data chose another one: the program is one path of the model.
+    """
     if isinstance(argument, ConstantArgument):
-        return argument.value
+        constant: Any = argument.value
+        is_same = value is None or torch.equal(value, torch.tensor(constant).to(value.dtype))
+        return constant if is_same else value.item()
     if not isinstance(argument, TensorArgument):  # a symbolic int, float or bool
         return value.item()
     fake = fakes.get(argument.name)

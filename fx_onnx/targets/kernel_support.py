@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
@@ -17,8 +17,10 @@ from fx_onnx.passes.legalization.kernel_tables import DTYPES, Kernel, KernelTabl
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.traversal import all_nodes, graphs_of
-from fx_onnx.targets.compilation import Compilation
 from fx_onnx.targets.target import Target
+
+if TYPE_CHECKING:
+    from fx_onnx.targets.compilation import Compilation
 
 __all__ = ["MissingKernel", "Support", "support"]
 

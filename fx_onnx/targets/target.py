@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -16,7 +16,9 @@ from fx_onnx.onnx_model import opsets
 from fx_onnx.passes.legalization.kernel_tables import KernelTable, kernel_table, since_version
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
-from fx_onnx.targets.compilation import Compilation
+
+if TYPE_CHECKING:
+    from fx_onnx.targets.compilation import Compilation
 
 __all__ = ["Lack", "Target"]
 

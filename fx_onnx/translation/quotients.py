@@ -1,4 +1,4 @@
-"""Quotients that stay in range: ONNX Runtime ends the process where it divides the lowest int32 or int64 by -1."""
+"""Quotients for which ONNX Runtime does not end the process, as for the lowest integer divided by -1, and roundings."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def without_minus_one(op: NodeEmitter, dividend: Value, divisor: Value) -> tuple
     if shape is not None and shape.rank() == 0:
         result.shape = dividend.shape  # the optimizer removes the choice where the divisor is a constant
     return result, divisor
+
+
+def truncated(op: NodeEmitter, value: Value) -> Value:
+    """Returns a float value rounded towards zero: Ceil below zero, Floor above."""
+    return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))

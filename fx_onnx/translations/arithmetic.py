@@ -10,9 +10,8 @@ from fx_onnx.onnx_model import dtypes
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
-from fx_onnx.translation.quotients import OVERFLOWING, without_minus_one
+from fx_onnx.translation.quotients import OVERFLOWING, truncated, without_minus_one
 from fx_onnx.translations._loop_node import emit_loop
-from fx_onnx.translations._rounding import truncated
 from fx_onnx.translations._widening import emit_widened
 
 

@@ -9,8 +9,8 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
+from fx_onnx.onnx_model.dtypes import value_dtype
 from fx_onnx.translation.emitter import Emitter, as_tuple
-from fx_onnx.translations._value_dtype import value_dtype
 
 higher_order = torch.ops.higher_order
 

@@ -11,12 +11,12 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
+from fx_onnx.onnx_model.dtypes import value_dtype
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._known_tensors import filled
-from fx_onnx.translations._value_dtype import value_dtype
 from fx_onnx.translations._widening import emit_widened
 
 # The body of a scan takes its emitter, the states and a slice, and returns the new states.

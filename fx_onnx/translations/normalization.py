@@ -8,11 +8,11 @@ from onnx_ir import Value
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.dtypes import value_dtype
 from fx_onnx.sizes.symbolic_sizes import Size, may_be_empty
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._known_tensors import filled, scale_and_bias
-from fx_onnx.translations._value_dtype import value_dtype
 
 
 def _has_kernel(

@@ -12,10 +12,10 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx.extension_points.translation_table import Translation
+from fx_onnx.onnx_model.dtypes import value_dtype
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
 from fx_onnx.translations._known_tensors import scale_and_bias
-from fx_onnx.translations._value_dtype import value_dtype
 
 __all__ = ["TRAINING_FORMS"]
 

@@ -10,7 +10,7 @@ from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.onnx_model import dtypes
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
-from fx_onnx.translations._rounding import truncated
+from fx_onnx.translation.quotients import truncated
 from fx_onnx.translations._widening import emit_widened, is_float
 
 # ---------------------------------------------------------------- one ONNX node

@@ -23,5 +23,5 @@ def test_the_number_of_keys_depends_on_no_data(name: str) -> None:
     args = torch.randn(1, 2, 2, 4), torch.randn(1, 2, 8, 4), torch.tensor(3)
     options = {"target": name, "opset_version": 23, "dynamic_shapes": ({2: "length"}, None, None), "verbose": False}
     program = fx_onnx.export(StaticCache().eval(), args, **options)
-    assert "Attention" in operators(program)
+    assert ("Attention" in operators(program)) == (name != "tensorrt")  # it has no kernel for Attention with a mask
     assert "Slice" not in operators(program)

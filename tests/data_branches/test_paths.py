@@ -393,3 +393,15 @@ def test_layers_behind_a_branch_stand_once(dynamic: bool) -> None:
     (node,) = [node for node in program.model.graph if node.op_type == "If"]
     assert [operators(branch) for branch in subgraphs(node)] == [["Relu"], ["Sigmoid"]]
     check(program, layers)
+
+
+def test_numbers_among_the_results_are_those_of_the_path() -> None:
+    def forward(self: nn.Module, x: Tensor) -> tuple[Tensor, bool, float, None]:
+        is_zero = torch.equal(x, x * 2)
+        return x + 1, is_zero, 0.1 if is_zero else 0.2, None
+
+    program = fx_onnx.export(Branching(forward).eval(), (torch.zeros(3),))
+    for x, numbers in ((torch.zeros(3), (True, 0.1)), (torch.ones(3), (False, 0.2))):
+        result = program.call_structured(x)
+        assert (type(result[1]), type(result[2]), result[3]) == (bool, float, None)
+        assert result[1:3] == (numbers[0], pytest.approx(numbers[1]))

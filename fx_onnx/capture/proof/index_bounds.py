@@ -57,10 +57,10 @@ _FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
 }
 
 
-def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str, bool]]:
-    """Yields the conditions under which indices are inside of tables, with the line, and whether the table is static.
+def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str, bool, bool]]:
+    """Yields the conditions under which indices are inside of tables, and facts: a line, a static table, a number.
 
-    The size of a dynamic table may be the outcome of a branch, which leaves a guard.
+    The size of a dynamic table may be the outcome of a branch, which leaves a guard. An index is a number or a tensor.
 
     Args:
         program: the captured program.
@@ -81,7 +81,7 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
                 if not is_static and low != 0:  # no index is outside of an empty table if there is no index
                     bounds = [sympy.Or(bound, sympy.Lt(high, low)) for bound in bounds]
                 for condition in (bound for bound in bounds if bound.free_symbols):
-                    yield condition.xreplace(defined), _line(node), is_static
+                    yield condition.xreplace(defined), _line(node), is_static, node.target in _SELECTS
 
 
 def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:

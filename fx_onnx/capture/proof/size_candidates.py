@@ -70,6 +70,7 @@ class Condition:
         witness: the sizes at which the condition was seen to be false, by symbol; empty if nothing ran.
         seen: what happened there.
         guard: the condition as torch recorded it.
+        is_checked: whether tensors without values raise the exception too. They do not look up indices in tensors.
     """
 
     expression: Any
@@ -85,6 +86,7 @@ class Condition:
     witness: tuple[tuple[sympy.Symbol, int], ...] = ()
     seen: str = ""
     guard: Any = None
+    is_checked: bool = False
 
     @cached_property
     def symbols(self) -> tuple[sympy.Symbol, ...]:
@@ -150,7 +152,8 @@ def recorded_conditions(
         cause = "removes the axis for this size"
         conditions.setdefault(expression, Condition(expression, cause=cause, line=line, is_own=True))
     bounds = [
-        (Condition(bound, raises=True, line=at), is_static) for bound, at, is_static in index_bounds(program, defined)
+        (Condition(bound, raises=True, line=at, is_checked=is_number), is_static)
+        for bound, at, is_static, is_number in index_bounds(program, defined)
     ]
     conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
     conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
@@ -169,7 +172,7 @@ def recorded_conditions(
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             raises = origin.raises and not _is_nonempty(part)
-            conditions.setdefault(part, Condition(part, raises, *facts, guard=recorded))
+            conditions.setdefault(part, Condition(part, raises, *facts, guard=recorded, is_checked=True))
     for bound, _ in bounds:
         conditions.setdefault(bound.expression, bound)
     return list(conditions.values())

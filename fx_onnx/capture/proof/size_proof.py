@@ -58,6 +58,7 @@ _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loo
 _INNER_TRIES = 6  # how often a size is tried for which sizes inside of the program are small
 _OPEN = {Outcome.RENUMBERED, Outcome.UNKNOWN}
 _WRONG = {Outcome.DIFFERENT, Outcome.DEPENDS}
+_INDEX = "reads at an index that other sizes do not have"
 Tried = Sequence[tuple[Sizes, Outcome]]
 
 
@@ -92,10 +93,13 @@ class SizeProof:
                 # torch need not check this for a size 1; equal sizes may be broadcast there.
                 at_one = [p for p in self.sizes.excluded(condition, 1) if all_hold(known, p)]
                 points = at_one if self._runs.all_raise(self._tries(at_one, list(kept))) else []
-            if condition.raises and condition.guard is not None:
-                first = next(self._tries(points, list(kept)), None)  # torch may also check this in a dropped branch
-                if first is not None and self._runs.outcome(first) not in (Outcome.RAISES, Outcome.UNKNOWN):
-                    condition = replace(condition, raises=False)
+            if condition.raises and condition.is_checked:
+                believed = {Outcome.RAISES} if condition.guard is None else {Outcome.RAISES, Outcome.UNKNOWN}
+                first = next(self._tries(points, list(kept)), None)  # a dropped branch may also have it
+                if first is not None and self._runs.outcome(first) not in believed:
+                    condition = replace(
+                        condition, raises=False, cause=_INDEX if condition.guard is None else condition.cause
+                    )
             decided = list(self._decided(condition, points, list(kept))) if points else []
             kept.update(dict.fromkeys(decided, points))
         for condition in sorted(kept, key=lambda condition: len(kept[condition])):
@@ -326,13 +330,12 @@ class SizeProof:
         findings: list[Condition] = []
         for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
             point = self.sizes.at(symbol, size, [*kept, *findings])
-            asked = self._changed_questions(larger, point) if point is not None else []
-            is_asked = bool(condition.symbols or asked)
-            if point is None or not (is_asked or (size and self._runs.outcome(point) is not Outcome.UNKNOWN)):
+            if point is None or (self._runs.outcome(point) is Outcome.UNKNOWN and not condition.symbols):
                 continue  # the code does not ask
             tried = self._runs.decided([point])
             ((_, outcome),) = tried
-            condition = replace(condition, line=condition.line or next((question.line for question in asked), ""))
+            lines = (question.line for question in self._changed_questions(larger, point))
+            condition = replace(condition, line=condition.line or next(lines, ""))
             if outcome is Outcome.RAISES and point == {**larger, symbol: 1}:
                 yield self._least(symbol, condition)
             elif outcome in _WRONG | {Outcome.RENUMBERED} or (outcome is Outcome.UNKNOWN and condition.symbols):
