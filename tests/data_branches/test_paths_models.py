@@ -54,8 +54,25 @@ def longformer() -> tuple[Any, Any]:
     return transformers.LongformerModel(config).eval(), arguments
 
 
+def led() -> tuple[Any, Any]:
+    """Attends to some tokens globally in the encoder of an encoder and a decoder."""
+    config = transformers.LEDConfig(
+        vocab_size=50, d_model=16, encoder_layers=1, decoder_layers=1, attention_window=[4],
+        max_encoder_position_embeddings=64, max_decoder_position_embeddings=64, use_cache=False, **_SIZES,
+    )  # fmt: skip
+
+    def arguments(rows: int, is_global: bool) -> dict[str, Any]:
+        ids = torch.randint(3, 50, (2, rows))
+        attends = torch.zeros_like(ids)
+        attends[0, :2] = int(is_global)
+        target = torch.randint(3, 50, (2, 5))
+        return {"input_ids": ids, "decoder_input_ids": target, "global_attention_mask": attends, "use_cache": False}
+
+    return transformers.LEDModel(config).eval(), arguments
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("model", "most"), [(fsmt, 4), (longformer, 140)])
+@pytest.mark.parametrize(("model", "most"), [(fsmt, 4), (longformer, 140), (led, 140)])
 def test_both_outcomes(model: Any, most: int) -> None:
     """What follows the masks stands once behind the If."""
     torch.manual_seed(0)
