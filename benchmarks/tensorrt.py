@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 from benchmarks.runtime_models import MODELS, Model
-from fx_onnx.backends.tensorrt_compiler import compile_model
+from fx_onnx.backends.tensorrt_compiler import compile_model, libraries
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.targets.compilation import Compilation
 from fx_onnx.targets.kernel_support import support
@@ -52,8 +52,7 @@ def state(compilation: Compilation, model: ir.Model | None) -> tuple[str, str]:
 def compiled(program: fx_onnx.ONNXProgram) -> tuple[str, str]:
     """Returns the state of an exported program."""
     compilation = program.supports(TARGET).compilation
-    if compilation is None:
-        raise SystemExit("onnxruntime-ep-nv-tensorrt-rtx-cu13 0.5.0 is not installed.")
+    assert compilation is not None
     return state(compilation, program.model)
 
 
@@ -111,8 +110,6 @@ def _operator(module: _Call, opset: int, exporter: str) -> tuple[str, str]:
         path = Path(folder) / "model.onnx"
         torch.onnx.export(module, inputs, path, opset_version=opset, verbose=False, external_data=False)
         compilation = compile_model(ir.load(path), {})
-    if compilation is None:
-        raise SystemExit("onnxruntime-ep-nv-tensorrt-rtx-cu13 0.5.0 is not installed.")
     return state(compilation, None)
 
 
@@ -152,6 +149,8 @@ def main() -> None:
     parser.add_argument("--exporter", choices=("fx_onnx", "torch.onnx"), default="fx_onnx")
     parser.add_argument("--results", type=Path, default=Path("build/tensorrt.jsonl"))
     given = parser.parse_args()
+    if libraries() is None:
+        raise SystemExit("onnxruntime-ep-nv-tensorrt-rtx-cu13 0.5.0 is not installed.")
     warnings.filterwarnings("ignore")
     names, dtypes = [name for name in given.names.split(",") if name], given.dtypes.split(",")
     opsets = list(map(int, given.opsets.split(",")))

@@ -25,6 +25,7 @@ PLUGINS = frozenset({"NonZero"})
 compiled here."""
 
 _PACKAGE = "onnxruntime_ep_nv_tensorrt_rtx"
+_NOT_INSTALLED = "its compiler is not installed, which the extra fx_onnx[tensorrt] has"
 _SECONDS = 600
 _SHAPE_INPUTS = "shape inputs, but no optimization profile"
 _RUNTIME = f"TensorRT for RTX {tensorrt_engine.VERSION}, for compute capability 8.6 and above"
@@ -39,8 +40,8 @@ def libraries() -> Path | None:
     return next((folder for folder in folders if (folder / name).exists()), None)
 
 
-def compile_model(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> Compilation | None:
-    """Parses a model with NVIDIA's parser and builds an engine; None if the package is not installed.
+def compile_model(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> Compilation:
+    """Parses a model with NVIDIA's parser and builds an engine, if the package is installed.
 
     Args:
         model: the model.
@@ -51,7 +52,7 @@ def compile_model(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> Compi
     """
     folder = libraries()
     if folder is None:
-        return None
+        return Compilation(_RUNTIME, unjudged=_NOT_INSTALLED)
     plugin = next((node for graph in graphs_of(model) for node in all_nodes(graph) if _is_plugin(node)), None)
     if plugin is not None:
         return Compilation(_RUNTIME, unjudged=f"{plugin.op_type} is a plug-in, which only a GPU can check")

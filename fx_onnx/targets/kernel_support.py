@@ -61,7 +61,7 @@ class Support:
         source: the runtime, its version and the date of the table; without a table, the versions of the record.
         limits: what the comparison does not check.
         replaceable: the operators of ``missing`` that an export for the target replaces in most cases.
-        compilation: what the runtime's own compiler said; None if the target has none, or it is not installed.
+        compilation: what the runtime's own compiler said; None if the target has none, or it was not called.
     """
 
     target: str
@@ -293,6 +293,6 @@ def _limits(target: Target, compilation: Compilation | None) -> str:
     parts += ["ranks", "attributes", "inputs that must be constants"]
     state = "" if target.executed else " No model was run in this runtime."
     if target.compiler is not None:
-        why = "its compiler was not called, or is not installed" if compilation is None else compilation.unjudged
+        why = "its compiler was not called" if compilation is None else compilation.unjudged
         state += f" The model was not compiled: {why}."
     return f"The table does not contain {', '.join(parts[:-1])} and {parts[-1]}.{state}"

@@ -90,7 +90,7 @@ class Target:
         check: warns of what is wrong with a model although the runtime has a kernel for each node, for example an input
             to which the program that calls the runtime gives no value.
         compiler: compiles a model with the runtime's own compiler; it gets the shape of each input with dynamic dims
-            and returns None if the compiler is not installed. ``ONNXProgram.supports`` calls it, the export does not.
+            and tells why it did not see the model. ``ONNXProgram.supports`` calls it, the export does not.
         notes: what a user should know, one sentence each.
 
     Raises:
@@ -113,7 +113,7 @@ class Target:
     domains: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     check: Callable[[ir.Model], None] | None = None
-    compiler: Callable[[ir.Model, Mapping[str, Sequence[int]]], Compilation | None] | None = None
+    compiler: Callable[[ir.Model, Mapping[str, Sequence[int]]], Compilation] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
