@@ -188,12 +188,12 @@ def _decompose(job: AtenJob) -> AtenJob:
 def _translate(job: AtenJob) -> OnnxJob:
     model, custom = _model(job), job.options.custom_opsets
     if job.captured.conditions:
-        models = [model, *(_model(_aten_job(job, each)) for each in job.captured.others)]
+        models = [model, *(_model(_aten_job(job, other)) for other in job.captured.others)]
         model = find("stages", "merge_paths")([job.captured, *job.captured.others], models)
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
-    job.log.program.dims = DimTable.joined([each.dims for each in (job.captured, *job.captured.others)])
+    job.log.program.dims = DimTable.joined([path.dims for path in (job.captured, *job.captured.others)])
     job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
     if job.options.has_weights_as_inputs or job.request.keeps_training_forms:
         keep_weights(model)

@@ -241,12 +241,13 @@ def forget_guards(shape_env: Any, conditions: Sequence[Any], ranges: Mapping[sym
     shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr not in conditions]
     axioms, spans = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
     symbols = {symbol for condition in conditions for symbol in condition.free_symbols}
-    for implied in [each for each in axioms if not symbols.isdisjoint(each.free_symbols)]:
+    for implied in [axiom for axiom in axioms if not symbols.isdisjoint(axiom.free_symbols)]:
         del axioms[implied]
     for symbol in spans.keys() & ranges.keys() & symbols:
         low, high = ranges[symbol]
         spans[symbol] = type(spans[symbol])(low, _INFINITE if high is None else high)
-    getattr(shape_env, "divisible", set()).difference_update(side for each in conditions for side in each.args)
+    sides = {side for condition in conditions for side in condition.args}
+    getattr(shape_env, "divisible", set()).difference_update(sides)
     _clear_caches(shape_env)
     checks = itertools.chain(*getattr(shape_env, "deferred_runtime_asserts", {}).values())
     for guard in (guard.expr for guard in (*shape_env.guards, *checks) if guard.expr.free_symbols & symbols):
