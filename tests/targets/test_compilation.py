@@ -1,4 +1,4 @@
-"""What a compiler says, in a comparison with a target."""
+"""A comparison with a target tells what the compiler of the runtime says."""
 
 from dataclasses import replace
 

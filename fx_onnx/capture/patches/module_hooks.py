@@ -48,12 +48,13 @@ def watch_calls(watches: Mapping[torch.nn.Module, Watch]) -> Iterator[None]:
     names have one module, it calls proxies, which have the attributes of their modules. Where dynamo traces, in strict
     mode and in the branches of torch.cond, nothing is watched.
     """
-    call, interpreter = torch.nn.Module.__call__, torch.fx.Interpreter
+    call, run = torch.nn.Module.__call__, torch.fx.Interpreter.run
+    by_attributes = {id(vars(module)): watch for module, watch in watches.items()}
     has_graphs = any(isinstance(module, torch.fx.GraphModule) for module in watches)
-    interpreting = replace_attribute(interpreter, "run", _interpreting(interpreter.run, watches))
+    interpreting = replace_attribute(torch.fx.Interpreter, "run", _interpreting(run, by_attributes))
     with CAPTURE_LOCK, interpreting if has_graphs else nullcontext():
         is_first = not _watches
-        _watches.append({id(vars(module)): watch for module, watch in watches.items()})
+        _watches.append(by_attributes)
         try:
             with replace_attribute(torch.nn.Module, "__call__", watched(call)) if is_first else nullcontext():
                 yield
@@ -76,11 +77,11 @@ def watched(call: Callable[..., Any]) -> Callable[..., Any]:
     return watched_call
 
 
-def _interpreting(run: Callable[..., Any], watches: Mapping[torch.nn.Module, Watch]) -> Callable[..., Any]:
+def _interpreting(run: Callable[..., Any], watches: Mapping[int, Watch]) -> Callable[..., Any]:
     """Returns a function to replace ``Interpreter.run``, which calls ``run`` and what watches the GraphModule."""
 
     def watched_run(interpreter: torch.fx.Interpreter, *args: Any, **kwargs: Any) -> Any:
-        call, watch = partial(run, interpreter, *args, **kwargs), watches.get(interpreter.module)
+        call, watch = partial(run, interpreter, *args, **kwargs), watches.get(id(vars(interpreter.module)))
         return call() if watch is None else watch(call)
 
     return watched_run

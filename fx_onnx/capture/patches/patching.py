@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial, reduce, wraps
 from importlib import import_module, metadata
-from pathlib import Path
 from types import MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ from torch import nn
 from torch.torch_version import TorchVersion
 
 from fx_onnx.messages.source_lines import is_library
-from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK, in_this_thread
 
 __all__ = [
@@ -129,10 +127,6 @@ class Patch(NamedTuple):
             return original
         return made.make(original) if isinstance(made, Way) and made.make is not None else made
 
-
-_FOLDERS = Path(__file__).parent, Path(__file__).parents[2] / "libraries"
-_FILES_BETWEEN = frozenset({*(str(file) for folder in _FOLDERS for file in folder.glob("*.py")), str(threads.__file__)})
-"""The files of the replacements, whose frames are between the forward and torch."""
 
 KEPT_MARK = "kept_by_user"
 """The attribute of a replacement that the user asked for, so that no patch of the table replaces it."""
