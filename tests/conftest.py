@@ -1,14 +1,18 @@
-"""Leaves out what is no part of a test and takes time: Python's garbage collector and torch's trace."""
+"""Makes each run of the tests the same, and leaves out what takes time: the garbage collector and torch's trace."""
 
 from __future__ import annotations
 
 import gc
 import logging
+import random
 
+import numpy as np
 import pytest
+import torch
 
 
 def pytest_collection() -> None:
+    _seed()  # of the values that modules of tests draw when they are imported
     gc.disable()
 
 
@@ -22,6 +26,17 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
     logging.getLogger("torch.__trace").propagate = True
+
+
+def pytest_runtest_setup() -> None:
+    _seed()
+
+
+def _seed() -> None:
+    """Seeds every generator that tests draw from, so that a test has the same values alone, in the suite and again."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture
