@@ -386,7 +386,7 @@ class SizeProof:
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                proven = replace(_simplest(most[0], points), kind="bound" if outcome is Outcome.RAISES else "finding")
+                proven = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
                 yield self._witnessed(proven, [(point, outcome)], {outcome})
                 points = [point for point in points if proven.holds(point)]
                 left += most[1:]
@@ -419,19 +419,6 @@ class SizeProof:
     def _changed_questions(self, sizes: Sizes, others: Sizes) -> list[Condition]:
         """Returns what the code asks whose answer is another one for other sizes, the model's own questions first."""
         return list(changed_questions(self.sizes.shape_env, sizes, others))
-
-
-def _simplest(condition: Condition, points: Sequence[Sizes]) -> Condition:
-    """Returns a condition on one dim as its smallest size, or as the one size that it excludes, if it is that."""
-    if len(condition.symbols) != 1:
-        return condition
-    (symbol,) = condition.symbols
-    allowed = sorted({point[symbol] for point in points})
-    excluded = sorted({point[symbol] for point in points if not condition.holds(point)})
-    count = len(excluded)
-    if excluded == allowed[:count] and count < len(allowed):
-        return replace(condition, expression=symbol >= allowed[count])
-    return replace(condition, expression=sympy.Ne(symbol, excluded[0])) if count == 1 else condition
 
 
 def _is_of(condition: Condition, size: int) -> bool:
