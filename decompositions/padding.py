@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions._sizes import at_least, is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 _MODES = ("reflect", "replicate", "circular", "constant")
@@ -23,7 +23,7 @@ def _replicate(position: Tensor, size: int) -> Tensor:
 
 def _circular(position: Tensor, size: int) -> Tensor:
     """Returns the positions modulo the size."""
-    return torch.remainder(position, size)
+    return torch.remainder(position, at_least(size, 1))  # ONNX Runtime refuses a divisor of 0, also for no position
 
 
 _POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -33,24 +33,19 @@ _POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def _crops(size: int) -> bool:
-    """Returns whether a padding is known to be negative."""
-    return isinstance(size, int) and size < 0
-
-
 def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     """Returns self, read at the positions -left … size + right - 1 along each padded axis; a negative padding crops.
 
     Circular padding crops before it wraps.
     """
-    if mode == "circular" and any(_crops(size) for size in pad):
-        self = torch.constant_pad_nd(self, [size if _crops(size) else 0 for size in pad])
-        pad = [0 if _crops(size) else size for size in pad]
     for axis in range(len(pad) // 2):
         left, right = pad[2 * axis], pad[2 * axis + 1]
         if is_known(left, 0) and is_known(right, 0):
             continue
         dim = self.dim() - 1 - axis
+        if mode == "circular":
+            self = aten.slice.Tensor(self, dim, -torch.sym_min(left, 0), self.shape[dim] + torch.sym_min(right, 0))
+            left, right = at_least(left, 0), at_least(right, 0)
         size = self.shape[dim]
         positions = torch.arange(-left, size + right, device=self.device)
         self = self.index_select(dim, _POSITION[mode](positions, size))

@@ -73,7 +73,8 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: torch.dtype = to
 @takes_symbols(aten.one_hot.default)
 def one_hot(self: Tensor, num_classes: int) -> Tensor:
     """Returns 1 where the number of the class is that of the element, on a new last axis."""
-    return (self.unsqueeze(-1) == torch.arange(num_classes, device=self.device)).to(torch.int64)
+    zeros = torch.zeros([*self.shape, num_classes], dtype=torch.int64, device=self.device)
+    return zeros.scatter(-1, self.unsqueeze(-1), 1)  # which refuses a class that is too large
 
 
 @takes_symbols(aten.unfold.default)

@@ -81,7 +81,7 @@ Decided = Callable[[str], None]
 _BRANCHES = "data_branches"
 _WRONG_AT_EXAMPLE = (
     "The exported model is wrong at the sizes of the example too, because the code computes something else than while "
-    "torch traces, when a size is no int{}."
+    "torch traces, when a size is no int"
 )
 _NUMBERS_IN_STRICT_MODE = (
     "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
@@ -165,7 +165,6 @@ def _checked(request: Request, result: Captured) -> Capture:
     for condition in facts.conditions:
         if condition.kind == "finding":
             sentences.setdefault(message_id(condition), []).append(sentence(condition, facts.sizes))
-    other_line = [] if facts.other_line is None else [f" {facts.other_line}".rstrip()]
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: [*map(str, result.relations), *sentences.get(MessageId.RELATED_DIMS, ())],
@@ -173,7 +172,7 @@ def _checked(request: Request, result: Captured) -> Capture:
         MessageId.SIZE_CONDITION: [
             *sentences.get(MessageId.SIZE_CONDITION, ()),
             *facts.sizes.narrowed(),
-            *map(_WRONG_AT_EXAMPLE.format, other_line),
+            *([] if facts.other_line is None else [f"{_WRONG_AT_EXAMPLE} {facts.other_line}".rstrip() + "."]),
         ],
         MessageId.EXCLUDED_SIZE: [*sentences.get(MessageId.EXCLUDED_SIZE, ()), *result.data_sizes.findings],
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),

@@ -82,47 +82,31 @@ def _entries(path: Path) -> set[str]:
 
 def _program(path: Path) -> ExportedProgram:
     import torch
+    from torch.serialization import get_unsafe_globals_in_checkpoint
 
     from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 
-    _check_pickles(path)
+    with _explained(path), zipfile.ZipFile(path) as archive:
+        entries = archive.namelist()
+        programs = [archive.read(entry) for entry in entries if entry.endswith(tuple(_PROGRAMS))]
+        pickles = (archive.open(entry) for entry in entries if entry.endswith(".pt"))
+        unsafe = {name: None for file in pickles for name in get_unsafe_globals_in_checkpoint(file)}
+    if unsafe:  # torch.export.load unpickles example inputs and weights without a limit
+        raise ArgumentError(
+            f"{path} is not loaded, because its example inputs would run code of {', '.join(unsafe)}. If you trust the "
+            "file, pass these classes to torch.serialization.add_safe_globals first; or save the program with tensors.",
+            id=MessageId.MODEL_SOURCE,
+        )
     errors: list[BaseException] = []
     with _explained(path, errors), redirect_torch_logs(), _logged_errors(errors):
         program = torch.export.load(path)
-    if program.range_constraints and not _has_guards(path):
+    if program.range_constraints and not any(b'"guards_code"' in text for text in programs):
         warn(
             f"{path.name} was saved by an older torch, which keeps the range of a dynamic dim and no other condition "
             "on it; compare the results with those of the module at the sizes that you need.",
             MessageId.SIZE_CONDITION,
         )
     return program
-
-
-def _check_pickles(path: Path) -> None:
-    """Refuses a program whose example inputs or weights are pickled objects of classes that may run code.
-
-    torch.export.load unpickles them without a limit.
-    """
-    from torch.serialization import get_unsafe_globals_in_checkpoint
-
-    unsafe: dict[str, None] = {}
-    with _explained(path), zipfile.ZipFile(path) as archive:
-        for entry in archive.namelist():
-            if entry.endswith(".pt"):
-                unsafe |= dict.fromkeys(get_unsafe_globals_in_checkpoint(archive.open(entry)))
-    if unsafe:
-        raise ArgumentError(
-            f"{path} is not loaded, because its example inputs would run code of {', '.join(unsafe)}. If you trust the "
-            "file, pass these classes to torch.serialization.add_safe_globals first; or save the program with tensors.",
-            id=MessageId.MODEL_SOURCE,
-        )
-
-
-def _has_guards(path: Path) -> bool:
-    """Returns whether the torch that saved a program wrote its guards."""
-    with zipfile.ZipFile(path) as archive:
-        files = [entry for entry in archive.namelist() if entry.endswith(tuple(_PROGRAMS))]
-        return any(b'"guards_code"' in archive.read(entry) for entry in files)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fx_onnx.capture.scripts import is_script
 from fx_onnx.messages.source_lines import is_internal, is_library
 from fx_onnx.torch_internals.threads import restore_items
 
@@ -192,8 +193,12 @@ def _held_by(hook: Any) -> Iterator[Any]:
 
 
 def _spaces(module: torch.nn.Module) -> dict[str, dict[str, Any]]:
-    """Returns the dicts that have the attributes of a module; in a capture, a thread has its own buffers."""
-    return {"": vars(module), "buffers": module._buffers, "modules": module._modules}
+    """Returns the dicts that have the attributes of a module; in a capture, a thread has its own buffers.
+
+    Those of a TorchScript module are not in Python.
+    """
+    spaces = {"": vars(module), "buffers": module._buffers, "modules": module._modules}
+    return {} if is_script(module) else spaces
 
 
 def _states_of_generators() -> dict[Place, Values]:

@@ -22,12 +22,13 @@ from fx_onnx.messages.arguments import check_tolerance, shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning, no_effect
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.metadata import ORIGINAL_NODE_NAME
+from fx_onnx.onnx_model.tolerances import distances, largest
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.verification.diagnosis import Diagnosis
 from fx_onnx.verification.model_parts import executed
 from fx_onnx.verification.reference_runs import Pair, Sides, lifted_arguments
-from fx_onnx.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair, distances, largest
+from fx_onnx.verification.tensor_comparison import TORCH_ONNX, Tolerance, as_pair
 
 __all__ = [
     "OnnxBackend",

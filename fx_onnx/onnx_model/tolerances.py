@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
-__all__ = ["Limits", "are_close", "limits_of"]
+__all__ = ["OUTLIER_FACTOR", "Limits", "are_close", "distance_of", "distances", "largest", "limits_of"]
 
 
 class Limits(NamedTuple):
@@ -44,13 +45,61 @@ def limits_of(dtype: torch.dtype) -> Limits:
     return _LIMITS.get(dtype.to_real(), _FLOAT8) if is_inexact else _EXACT
 
 
+OUTLIER_FACTOR = 4
+"""By how many times the allowed difference an outlier may differ."""
+
+
+def distance_of(
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    limits: Limits,
+    by_element: bool = False,
+    factor: float = OUTLIER_FACTOR,
+) -> tuple[float, float, float, int, int, bool]:
+    """Returns how far the values of two tensors of one shape are from each other.
+
+    Args:
+        expected: the values as they should be.
+        actual: the values as they are, of the same shape.
+        limits: by how much they may differ.
+        by_element: whether ``limits.rtol`` is relative to the magnitude of each element.
+        factor: by how many times the allowed difference an outlier may differ.
+
+    Returns:
+        The largest finite expected magnitude; the largest finite difference; what is allowed for that magnitude; how
+        many elements are NaN or infinite on one side only, or infinite with different signs; how many differ by more
+        than is allowed; and whether these are no more than the outliers that may.
+    """
+    magnitudes, absolute = distances(expected, actual)
+    scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
+    if not (most or limits.rtol or limits.atol):
+        most = float(bool((expected != actual).any()))  # float64 rounds large 64-bit integers to equal numbers
+    allowed = limits.atol + limits.rtol * scale
+    exceeding = absolute > (limits.atol + limits.rtol * magnitudes if by_element else allowed)
+    outliers = int((exceeding | absolute.isinf()).sum())
+    few = outliers <= limits.outliers * expected.numel() and most <= factor * allowed
+    return scale, most, allowed, int(absolute.isinf().sum()), outliers, few
+
+
 def are_close(got: torch.Tensor, want: torch.Tensor) -> bool:
     """Returns whether two results of PyTorch have one shape and dtype, and differ by no more than their tolerance."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
-    limits = limits_of(want.dtype)
-    if not limits.rtol or not want.numel():
-        return torch.equal(got, want)
-    got, want = (tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in (got, want))
-    largest = torch.nan_to_num(want.abs(), nan=0.0, posinf=0.0).max().item()
-    return torch.allclose(got, want, rtol=0.0, atol=limits.atol + limits.rtol * largest, equal_nan=True)
+    _, most, allowed, nonfinite, _, few = distance_of(want, got, limits_of(want.dtype))
+    return not nonfinite and (few or most <= allowed)
+
+
+def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the magnitude of each expected element and its difference from the other one, in float64.
+
+    The difference is infinite if the elements are NaN or infinite on one side only, or infinite with different signs.
+    """
+    wide = torch.complex128 if expected.is_complex() or actual.is_complex() else torch.float64
+    left, right = expected.to(wide), actual.to(wide)
+    same = (left == right) | (left.isnan() & right.isnan())
+    return left.abs(), torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
+
+
+def largest(values: torch.Tensor) -> float:
+    """Returns the largest element; 0 if there is none."""
+    return float(values.max()) if values.numel() else 0.0

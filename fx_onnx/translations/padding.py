@@ -33,8 +33,8 @@ def aten_constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Size], value: S
 
 
 def _only_adds(pad: Sequence[Size]) -> bool:
-    """Returns whether no pad is known to be negative."""
-    return all(not isinstance(size, int) or size >= 0 for size in map(symbolic_sizes.static, pad))
+    """Returns whether no pad can be negative; ONNX does not define what such a pad repeats."""
+    return all(bool(symbolic_sizes.expression(size).is_nonnegative) for size in pad)
 
 
 def _has_elements(self: Tensor) -> bool:

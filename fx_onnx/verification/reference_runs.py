@@ -19,6 +19,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.capture.python_values import PythonState
+from fx_onnx.capture.scripts import is_script
 from fx_onnx.capture.user_outputs import result_specs
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.errors import VerificationError
@@ -279,27 +281,29 @@ def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
-    """Restores the buffers, numbers and texts of the module at the end, also those that its forward assigns."""
-    modules = list(module.modules()) if isinstance(module, torch.nn.Module) else []
-    before = [
-        (owner, key, old, old.detach().clone()) for owner in modules for key, old in owner.named_buffers("", False)
+    """Restores the buffers of the module at the end, and its Python values at any depth; also what its forward assigns.
+
+    Of a TorchScript module these are numbers and texts.
+    """
+    if not isinstance(module, torch.nn.Module):
+        yield
+        return
+    state = PythonState(module)
+    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    scripts = [
+        (owner, name, getattr(owner, name))
+        for owner in filter(is_script, module.modules())
+        for name in (*dict(owner.named_buffers("", False)), *rooms.find("models", "attributes of TorchScript")(owner))
     ]
-    plain = [(owner, key, old) for owner in modules for key, old in _plain_attributes(owner)]
     try:
         yield
     finally:
-        for owner, key, buffer, values in before:
-            setattr(owner, key, buffer.copy_(values))
-        for owner, key, old in plain:
-            if getattr(owner, key, owner) is not old:  # or deleted
-                setattr(owner, key, old)
-
-
-def _plain_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
-    """Returns the attributes of a module, also of TorchScript, that are numbers, texts or None."""
-    is_script = isinstance(module, torch.jit.ScriptModule)
-    names = rooms.find("models", "attributes of TorchScript")(module) if is_script else vars(module)
-    return [(name, old) for name in names if isinstance(old := getattr(module, name), int | float | str | None)]
+        state.restore()
+        for buffer, values in before:
+            buffer.copy_(values)
+        for owner, name, old in scripts:
+            if isinstance(old, int | float | str | torch.Tensor | None) and getattr(owner, name, owner) is not old:
+                setattr(owner, name, old)
 
 
 # ---------------------------------------------------------------- the arguments of the captured graph

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.onnx_model.tolerances import Limits, limits_of
+from fx_onnx.onnx_model.tolerances import OUTLIER_FACTOR, Limits, distance_of, distances, largest, limits_of
 from fx_onnx.onnx_model.weights import real_view
 
 __all__ = [
@@ -19,15 +19,12 @@ __all__ = [
     "as_pair",
     "compare",
     "differences_of",
-    "distances",
     "errors_in_double",
-    "largest",
 ]
 
 
 TORCH_ONNX = Limits(1e-3)
 """The tolerance of ``torch.onnx.verification``, relative to each element, for all dtypes."""
-OUTLIER_FACTOR = 4
 
 
 @dataclass(frozen=True)
@@ -121,16 +118,8 @@ def compare(
     if tuple(actual.shape) != shape:
         problem = f"the shape is {list(actual.shape)} instead of {list(shape)}"
         return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
-    magnitudes, absolute = distances(expected, actual)
-    limits = tolerance.limits(expected.dtype)
-    scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
-    if not (most or limits.rtol or limits.atol):
-        most = float(bool((expected != actual).any()))  # float64 rounds large 64-bit integers to equal numbers
-    allowed = limits.atol + limits.rtol * scale
-    exceeding = absolute > (limits.atol + limits.rtol * magnitudes if tolerance.by_element else allowed)
-    nonfinite, outliers = int(absolute.isinf().sum()), int((exceeding | absolute.isinf()).sum())
-    factor = OUTLIER_FACTOR if tolerance.outliers is None else math.inf
-    few = outliers <= limits.outliers * expected.numel() and most <= factor * allowed
+    limits, factor = tolerance.limits(expected.dtype), OUTLIER_FACTOR if tolerance.outliers is None else math.inf
+    scale, most, allowed, nonfinite, outliers, few = distance_of(expected, actual, limits, tolerance.by_element, factor)
     problem = ""
     if actual.dtype != expected.dtype and tolerance.check_dtype:
         problem = f"the dtype is {str(actual.dtype).removeprefix('torch.')} instead of {dtype}"
@@ -161,17 +150,6 @@ def as_pair(expected: Any, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     return expected if actual.is_complex() else real_view(expected), actual
 
 
-def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the magnitude of each expected element and its difference from the other one, in float64.
-
-    The difference is infinite if the elements are NaN or infinite on one side only, or infinite with different signs.
-    """
-    wide = torch.complex128 if expected.is_complex() or actual.is_complex() else torch.float64
-    left, right = expected.to(wide), actual.to(wide)
-    same = (left == right) | (left.isnan() & right.isnan())
-    return left.abs(), torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
-
-
 def errors_in_double(expected: Any, actual: torch.Tensor, exact: Any) -> tuple[float, float]:
     """Returns the error of PyTorch's value and that of the ONNX value, compared with the value in float64.
 
@@ -189,8 +167,3 @@ def errors_in_double(expected: Any, actual: torch.Tensor, exact: Any) -> tuple[f
         return 0.0, math.inf
     finite = of_eager.isfinite() & of_onnx.isfinite()
     return largest(of_eager[finite]), largest(of_onnx[finite])
-
-
-def largest(values: torch.Tensor) -> float:
-    """Returns the largest element; 0 if there is none."""
-    return float(values.max()) if values.numel() else 0.0

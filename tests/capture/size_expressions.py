@@ -167,6 +167,12 @@ def into_buffer(x, n):
     return buffer
 
 
+def into_rows(x, n):
+    buffer = torch.zeros(12, 4)
+    buffer[torch.arange(n)] = x
+    return buffer
+
+
 def into_half(x, n):
     y = x.clone()
     y[: n // 2] = 0
@@ -771,6 +777,32 @@ FAMILIES = (
         lambda x, n: x[: n // 2].reshape(-1, 2, 2),
         lambda x, n: F.normalize(x[: n // 2], dim=0),
     ]),
+    Family("checks of kernels", [  # of which torch records no guard: indices, crops, parts that are replaced
+        into_rows,
+        lambda x, n: x.take(torch.arange(20)),
+        lambda x, n: x.take(torch.arange(n * 3)),
+        lambda x, n: F.one_hot(torch.arange(n), 12),
+        lambda x, n: F.one_hot(torch.arange(-n % 4), n + 1),
+        lambda x, n: F.pad(x, (0, 0, -3, 3)),
+        lambda x, n: F.pad(x, (n - 12, 2)),
+        lambda x, n: F.pad(x, (10 - n, n - 10)),
+        lambda x, n: F.pad(x[None], (n - 9, 0), mode="circular"),
+        lambda x, n: F.pad(x[None], (n - 10, 1), mode="replicate"),
+        lambda x, n: F.pad(x[None], (n - 8, 8 - n), mode="reflect"),
+        lambda x, n: x.select_scatter(torch.ones(4), 0, 2),
+        Row(lambda x, n: x.select_scatter(torch.ones(8), 1, n // 3), (8,)),
+        lambda x, n: x.slice_scatter(x[:3], 0, n // 2, n // 2 + 3),
+        Row(lambda x, n: x.slice_scatter(x[: n // 2], 0, 0, None, 2), (8,)),
+        lambda x, n: x.slice_scatter(torch.ones(3, 4), 0, -3),
+        lambda x, n: x.diagonal_scatter(torch.ones(3), 1),
+        lambda x, n: x.diagonal_scatter(x[:4, 0], 0, 1, 0),
+    ]),
+    Family("checks of kernels of two dims", [
+        lambda x, n, m: F.pad(x[None], (n - 4, n - 2), mode="circular"),
+        lambda x, n, m: F.pad(x[None, None], (n - 2, 0, 1, n - 3), mode="replicate"),
+        lambda x, n, m: F.pad(x, (n - m, m - n)),
+        lambda x, n, m: x.diagonal_scatter(x[0]),
+    ], (("n", "m"),), (7, 5)),
     Family("inner sizes of two dims", [
         lambda x, n, m: torch.stack(x[:, : m // 2 * 2].chunk(2, -1)),
         lambda x, n, m: torch.stack(x[:, : n - m].chunk(2, -1)),

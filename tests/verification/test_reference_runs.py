@@ -65,7 +65,22 @@ class Steps(nn.Module):
         return x * self.step
 
 
-@pytest.mark.parametrize("module", [Steps(), nn.Sequential(torch.jit.script(Steps()))], ids=["Python", "TorchScript"])
+class Kept(Steps):
+    """Keeps its numbers in lists in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, list[int]] = {"steps": [1]}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept["steps"].append(1)
+        return x * sum(self.kept["steps"])
+
+
+STEPS = {"Python": Steps(), "a list": Kept(), "TorchScript": nn.Sequential(torch.jit.script(Steps()))}
+
+
+@pytest.mark.parametrize("module", STEPS.values(), ids=STEPS)
 def test_numbers_of_the_module_are_as_before(module: nn.Module) -> None:
     for _ in range(2):
         assert expected_outputs(None, (torch.ones(2),), {}, module)[0][0].tolist() == [2, 2]

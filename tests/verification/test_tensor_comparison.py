@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from fx_onnx.verification.tensor_comparison import OUTLIER_FACTOR, Tolerance, compare, errors_in_double
+from fx_onnx.onnx_model.tolerances import OUTLIER_FACTOR
+from fx_onnx.verification.tensor_comparison import Tolerance, compare, errors_in_double
 
 NAN, INF = math.nan, math.inf
 

@@ -41,7 +41,12 @@ _LOOKUPS = frozenset({
 """Operators that take a tensor, an axis of it, and indices into this axis."""
 _SELECTS = {aten.select.int, aten.select_copy.int, aten.select_scatter.default}
 """Operators whose last arguments are an axis and a number, the index into it."""
-_FROM_BOTH_ENDS = {*_SELECTS, aten.index.Tensor}
+_CHECKED = _SELECTS - {aten.select_scatter.default}
+_INDEXINGS = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+_TABLES = ("embedding", "embedding_bag")
+_FLAT = ("take", "put")
+"""Operators whose indices are places among all elements of a tensor."""
+_FROM_BOTH_ENDS = {*_SELECTS, *_INDEXINGS, aten.take.default, aten.put.default}
 """Operators for which a negative index counts from the end; the others refuse it."""
 _FORMULAS_OF_ONE: dict[str, Callable[[Range], Range]] = {
     "abs": lambda a: (sympy.Max(0, a[0], -a[1]), sympy.Max(-a[0], a[1])),
@@ -81,21 +86,25 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
                 if not is_static and low != 0:  # no index is outside of an empty table if there is no index
                     bounds = [sympy.Or(bound, sympy.Lt(high, low)) for bound in bounds]
                 for condition in (bound for bound in bounds if bound.free_symbols):
-                    yield condition.xreplace(defined), _line(node), is_static, node.target in _SELECTS
+                    yield condition.xreplace(defined), _line(node), is_static, node.target in _CHECKED
 
 
 def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:
     """Yields the number of rows of each table that a node reads with an index, and the index."""
     reads: list[tuple[Any, Any, Any]] = []  # the tables, the axes and the indices
-    if node.target is aten.embedding.default:
+    if _packet(node) in _TABLES:
         reads = [(node.args[0], 0, node.args[1])]
     elif _packet(node) in _LOOKUPS:
         reads = [(node.args[0], node.args[1], node.args[2])]
     elif node.target in _SELECTS:
         reads = [(node.args[0], node.args[-2], node.args[-1])]
-    elif node.target is aten.index.Tensor:
+    elif node.target in _INDEXINGS:
         indices: Any = node.args[1]
         reads = [(node.args[0], axis, index) for axis, index in enumerate(indices) if index is not None]
+    elif _packet(node) in _FLAT:
+        yield sympy.prod(map(expression, node.args[0].meta["val"].shape)), node.args[1]
+    elif node.target is aten.one_hot.default:
+        yield _scalar(node.args[1])[0], node.args[0]  # type: ignore[index]
     for table, axis, index in reads:
         shape = table.meta["val"].shape
         yield expression(shape[axis] if shape else 1), index

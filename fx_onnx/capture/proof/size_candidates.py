@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.proof.index_bounds import index_bounds
+from fx_onnx.capture.proof.kernel_checks import kernel_checks
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
@@ -157,6 +158,12 @@ def recorded_conditions(
     ]
     conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
     conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
+    checks = [
+        Condition(check.xreplace(defined), raises=True, line=call_line(node).strip(), is_checked=is_checked)
+        for node in program.graph.nodes
+        for check, is_checked in kernel_checks(node)
+        if check.free_symbols
+    ]
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, line, recorded = guard_origin(guard), guard_place(guard), guard.expr
@@ -173,7 +180,7 @@ def recorded_conditions(
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             raises = origin.raises and not _is_nonempty(part)
             conditions.setdefault(part, Condition(part, raises, *facts, guard=recorded, is_checked=True))
-    for bound, _ in bounds:
+    for bound in (*checks, *(bound for bound, _ in bounds)):
         conditions.setdefault(bound.expression, bound)
     return list(conditions.values())
 

@@ -89,10 +89,13 @@ class SizeProof:
         for condition in self._guards:
             known = [other for other in kept if set(other.symbols) <= set(condition.symbols)]
             points = [p for p in self.sizes.excluded(condition) if all_hold(known, p)]
-            if condition.raises and not (points or isinstance(condition.expression, sympy.Eq)):
+            if not (points or isinstance(condition.expression, sympy.Eq)):
                 # torch need not check this for a size 1; equal sizes may be broadcast there.
                 at_one = [p for p in self.sizes.excluded(condition, 1) if all_hold(known, p)]
-                points = at_one if self._runs.all_raise(self._tries(at_one, list(kept))) else []
+                may_be_one = len(condition.symbols) > 1  # `_small_sizes` tries one dim alone
+                if condition.raises:
+                    may_be_one = self._runs.all_raise(self._tries(at_one, list(kept)))
+                points = at_one if may_be_one else []
             if condition.raises and condition.is_checked:
                 believed = {Outcome.RAISES} if condition.guard is None else {Outcome.RAISES, Outcome.UNKNOWN}
                 first = next(self._tries(points, list(kept)), None)  # a dropped branch may also have it
@@ -286,8 +289,9 @@ class SizeProof:
         yield replace(condition, expression=expression, kind="bound")
 
     def _broadcasts(self, condition: Condition) -> Sequence[Any]:
-        """Returns the sides of a comparison of which one may be 1."""
+        """Returns the sides of a comparison of which one may be 1, if torch compares shapes there."""
         compares = isinstance(condition.expression, (sympy.Eq, sympy.Ge)) and 0 not in condition.expression.args
+        compares = compares and (condition.guard is not None or condition.is_checked)
         return [side for side in condition.expression.args if not side.is_number] if compares else []
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition], nearest: int = 1) -> Iterator[Sizes]:
@@ -368,6 +372,7 @@ class SizeProof:
         points = [point for point in self.sizes.small() if all_hold(kept, point)]
         empty = [inner.expression.args[0] for inner in left if _is_of(inner, 0) and not all(map(inner.holds, points))]
         empty_sizes(self.sizes.shape_env).update(empty)
+        left = [inner for inner in left if inner.holds(self.sizes.larger)]
         left = [inner for inner in left if not _is_of(inner, 1) or all(map(inner.holds, equal))]
         for _ in range(_INNER_TRIES):
             excluded = [[inner for inner in left if not inner.holds(point)] for point in points]
@@ -381,7 +386,7 @@ class SizeProof:
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                proven = replace(_simplest(most[0], points), kind="bound" if outcome is Outcome.RAISES else "finding")
+                proven = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
                 yield self._witnessed(proven, [(point, outcome)], {outcome})
                 points = [point for point in points if proven.holds(point)]
                 left += most[1:]
@@ -414,19 +419,6 @@ class SizeProof:
     def _changed_questions(self, sizes: Sizes, others: Sizes) -> list[Condition]:
         """Returns what the code asks whose answer is another one for other sizes, the model's own questions first."""
         return list(changed_questions(self.sizes.shape_env, sizes, others))
-
-
-def _simplest(condition: Condition, points: Sequence[Sizes]) -> Condition:
-    """Returns a condition on one dim as its smallest size, or as the one size that it excludes, if it is that."""
-    if len(condition.symbols) != 1:
-        return condition
-    (symbol,) = condition.symbols
-    allowed = sorted({point[symbol] for point in points})
-    excluded = sorted({point[symbol] for point in points if not condition.holds(point)})
-    count = len(excluded)
-    if excluded == allowed[:count] and count < len(allowed):
-        return replace(condition, expression=symbol >= allowed[count])
-    return replace(condition, expression=sympy.Ne(symbol, excluded[0])) if count == 1 else condition
 
 
 def _is_of(condition: Condition, size: int) -> bool:

@@ -1,0 +1,69 @@
+"""What kernels of torch check of sizes when they run, without a guard: crops, and the shapes of what is written.
+
+Tensors without values do not tell of a source of another shape than the part of a tensor that it replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy
+import torch
+
+from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.torch_internals.operators import aten
+
+__all__ = ["kernel_checks"]
+
+Shape = list[sympy.Expr]
+
+
+def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool]]:
+    """Yields the conditions that the kernel of a node checks, and whether the kernel for meta tensors does too."""
+    tensor: Any
+    given: Any
+    if node.target in _PADS and node.args[2:3] in ((), ("constant",)):
+        tensor, given = node.args[:2]
+        for size, left, right in zip(_shape(tensor)[::-1], given[::2], given[1::2], strict=False):
+            yield sympy.Ge(size + sympy.Min(_number(left), 0) + sympy.Min(_number(right), 0), 0), True
+    elif (part := _PARTS.get(node.target)) is not None:
+        tensor, given, *numbers = node.args
+        for size, other in zip(_shape(given), part(_shape(tensor), *numbers), strict=True):
+            yield sympy.Eq(size, other), False
+
+
+def _shape(tensor: torch.fx.Node) -> Shape:
+    return [expression(size) for size in tensor.meta["val"].shape]
+
+
+def _number(argument: Any) -> sympy.Expr:
+    return expression(argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument)
+
+
+def _row(shape: Shape, axis: int, index: Any) -> Shape:
+    return [size for number, size in enumerate(shape) if number != axis % len(shape)]
+
+
+def _slice(shape: Shape, axis: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Shape:
+    size = shape[axis]
+    ends = (_number(0 if start is None else start), size if end is None else _number(end))
+    first, last = (sympy.Max(n + size, 0) if n.is_negative else sympy.Min(n, size) for n in ends)
+    length = sympy.Max(last - first, 0)
+    shape[axis] = length if step == 1 else sympy.floor((length - 1) / _number(step)) + 1
+    return shape
+
+
+def _diagonal(shape: Shape, offset: Any = 0, first: int = 0, second: int = 1) -> Shape:
+    shift, axes = _number(offset), {first % len(shape), second % len(shape)}
+    length = sympy.Min(shape[first] + sympy.Min(shift, 0), shape[second] - sympy.Max(shift, 0))
+    return [*(size for axis, size in enumerate(shape) if axis not in axes), sympy.Max(length, 0)]
+
+
+_PADS = {aten.constant_pad_nd.default, aten.pad.default}
+_PARTS: dict[Any, Callable[..., Shape]] = {
+    aten.select_scatter.default: _row,
+    aten.slice_scatter.default: _slice,
+    aten.diagonal_scatter.default: _diagonal,
+}
+"""The shape of the part of a tensor that an operator replaces, from the shape of the tensor and the other arguments."""
