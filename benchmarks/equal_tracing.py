@@ -52,22 +52,26 @@ def exported(job: Job, variable: str) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+def program_differences(plain: ExportedProgram | str, faster: ExportedProgram | str) -> list[str]:
+    """Returns the differences of two programs, or of their errors."""
+    if isinstance(plain, str) or isinstance(faster, str):
+        return [] if plain == faster else [f"{plain} and {faster}"]
+    return differences(plain, faster)
+
+
 def compared(name: str, static: bool) -> list[str]:
     """Returns the differences of one model."""
     torch.manual_seed(0)
     job = JOBS[name]()
     if static:
         job = job._replace(dynamic_shapes=None)
-    captured(job)  # what a first capture does once
-    expected = captured(job)
+    plain = captured(job)
     with faster_tracing():
-        found = captured(job)
-    if isinstance(expected, str) or isinstance(found, str):
-        programs = [] if expected == found else [f"{expected} and {found}"]
-    else:
-        programs = differences(expected, found)
+        faster = captured(job)
+    if found := program_differences(plain, faster):  # a first capture does more, of a cond for example
+        found = program_differences(captured(job), faster)
     one, other = exported(job, "0"), exported(job, "1")
-    return programs[:5] + ([] if one == other else [f"files: {one} and {other}"])
+    return found[:5] + ([] if one == other else [f"files: {one} and {other}"])
 
 
 def main() -> int:

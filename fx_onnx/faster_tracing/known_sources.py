@@ -118,10 +118,20 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "5745984080fc3c74",
         "2.15": "20c28349c43ff15a",
     },
+    "torch._subclasses.fake_tensor:FakeTensorMode._get_output_info_for_cache_entry": {
+        "2.13": "110e8d0c87ca6b5b",
+        "2.14": "110e8d0c87ca6b5b",
+        "2.15": "2b5163a781ce24e2",
+    },
     "torch._subclasses.fake_tensor:FakeTensorMode._get_output_tensor_from_cache_entry": {
         "2.13": "548bbfc0ecc471e9",
         "2.14": "97101d7019810862",
         "2.15": "bd6da870360351ff",
+    },
+    "torch._subclasses.fake_tensor:FakeTensorMode._output_from_cache_entry": {
+        "2.13": "f7abdd8b80c8dd89",
+        "2.14": "f7abdd8b80c8dd89",
+        "2.15": "7801729c857c65a1",
     },
     "torch._subclasses.fake_tensor:FakeTensorMode._prep_args_for_hash": {
         "2.13": "5c9d4a6f14c8ff30",
@@ -303,6 +313,16 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "55d6f995cab515e4",
         "2.15": "55d6f995cab515e4",
     },
+    "torch.fx.experimental.sym_node:SymNode.expect_true": {
+        "2.13": "bca5d9e3e6b0b5c7",
+        "2.14": "bca5d9e3e6b0b5c7",
+        "2.15": "bca5d9e3e6b0b5c7",
+    },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv._evaluate_expr": {
+        "2.13": "189bc166958789be",
+        "2.14": "189bc166958789be",
+        "2.15": "189bc166958789be",
+    },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv._suppress_guards_enter": {
         "2.13": "a3cddf46f1635a4c",
         "2.14": "a3cddf46f1635a4c",
@@ -313,6 +333,21 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "01a2a4304ab6cea1",
         "2.15": "01a2a4304ab6cea1",
     },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_expr": {
+        "2.13": "45db43467c3c9ec3",
+        "2.14": "45db43467c3c9ec3",
+        "2.15": "45db43467c3c9ec3",
+    },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node": {
+        "2.13": "5b67a5a852a5231b",
+        "2.14": "5b67a5a852a5231b",
+        "2.15": "5b67a5a852a5231b",
+    },
+    "torch.fx.experimental.symbolic_shapes:ShapeEnv.guard_or_defer_runtime_assert": {
+        "2.13": "57c68490d51b4a78",
+        "2.14": "57c68490d51b4a78",
+        "2.15": "57c68490d51b4a78",
+    },
     "torch.fx.experimental.symbolic_shapes:ShapeEnv.suppress_guards": {
         "2.13": "77f2c37e2daa2005",
         "2.14": "77f2c37e2daa2005",
@@ -322,6 +357,11 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.13": "70d4e2dcedc21c64",
         "2.14": "867fdff627d9c3fd",
         "2.15": "867fdff627d9c3fd",
+    },
+    "torch.fx.experimental.symbolic_shapes:_guard_or": {
+        "2.13": "6b2ab73f5af0aa0c",
+        "2.14": "6597c9077a75e34f",
+        "2.15": "6597c9077a75e34f",
     },
     "torch.fx.experimental.symbolic_shapes:_suppress_guards": {
         "2.13": "3dc759a29783d23c",
