@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["Limits", "are_close", "limits_of"]
+__all__ = ["Limits", "are_close", "limits_of", "relative_distance"]
 
 
 class Limits(NamedTuple):
@@ -54,3 +55,18 @@ def are_close(got: torch.Tensor, want: torch.Tensor) -> bool:
     got, want = (tensor.to(torch.complex128 if tensor.is_complex() else torch.float64) for tensor in (got, want))
     largest = torch.nan_to_num(want.abs(), nan=0.0, posinf=0.0).max().item()
     return torch.allclose(got, want, rtol=0.0, atol=limits.atol + limits.rtol * largest, equal_nan=True)
+
+
+def relative_distance(results: Iterable[Any], expected: Iterable[Any]) -> float:
+    """Returns the largest difference of floats in two sequences of results, relative to the largest of each result.
+
+    It is inf where a result is not finite, and what is expected is.
+    """
+    distance = 0.0
+    for result, right in zip(results, expected, strict=True):
+        if isinstance(right, torch.Tensor) and right.is_floating_point() and right.numel():
+            finite = right.isfinite()
+            difference = torch.where(finite, result.to(right.dtype) - right, 0).abs().max().item()
+            largest = torch.where(finite, right, 0).abs().max().item()
+            distance = max(distance, difference / max(largest, 1e-5) if difference == difference else float("inf"))
+    return distance
