@@ -157,7 +157,7 @@ def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:
     """
     if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping, Tensor, np.ndarray)):
         raise ArgumentError(f"calibration must be an iterable of inputs, such as a list, not {shown(calibration)}.")
-    inputs = []
+    inputs: list[Inputs] = []
     for number, given in enumerate(calibration):
         args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (given, {})
         args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
@@ -392,6 +392,7 @@ def _add_types(graph: ir.Graph) -> None:
     """Gives the values around new nodes their types. The tool renames a value before a graph output."""
     nodes = [node for node in graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     values: Any
+    dtypes: Any
     for node in (*reversed(nodes), *nodes):
         values, (_, scale, zero_point) = (node.inputs[0], node.outputs[0]), node.inputs
         shape = next((value.shape for value in values if value.shape is not None), None)
