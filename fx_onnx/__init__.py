@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
+    from fx_onnx.quantized_weights.static_quantization import Quantized, quantize
     from fx_onnx.targets.kernel_support import Support
     from fx_onnx.targets.target import Lack, Target
     from fx_onnx.verification.tensor_comparison import Difference
@@ -80,6 +81,7 @@ __all__ = [
     "ONNXProgram",
     "OnnxExporterError",
     "OnnxExporterWarning",
+    "Quantized",
     "Support",
     "Target",
     "Task",
@@ -92,6 +94,7 @@ __all__ = [
     "export_pretrained",
     "is_in_onnx_export",
     "optimize",
+    "quantize",
     "replacing_torch_onnx",
     "rule",
     "text_generation_arguments",

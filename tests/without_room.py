@@ -138,7 +138,7 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
     "faster_tracing": [],
     "integrations": [lambda: fx_onnx.replacing_torch_onnx()],
     "libraries": [lambda: fx_onnx.export(*_detection())],
-    "quantized_weights": [lambda: fx_onnx.export(Quantized(), (_X,))],
+    "quantized_weights": [lambda: fx_onnx.export(Quantized(), (_X,)), lambda: fx_onnx.quantize(_program, [_X])],
     "references": [lambda: _program.save("model.onnx", weights_from="model.safetensors")],
     "report": [lambda: _program.save_html("report.html"), lambda: _program.view(), lambda: _export(report=True)],
     "torchscript": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ from fx_onnx.applications.genai.speech_config import write_speech_config
 from fx_onnx.applications.inputs import input_names, parts_of, processed
 from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.applications.parts import Part, decoder_of_tokens
-from fx_onnx.applications.precisions import convert, quantizes
+from fx_onnx.applications.precisions import Converted, convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
 from fx_onnx.applications.source import Source, is_packed, read_source
 from fx_onnx.export import export
+from fx_onnx.extension_points.rooms import find
 from fx_onnx.files.destination import check_folder
 from fx_onnx.messages.arguments import (
     check_flag,
@@ -73,6 +74,7 @@ class _Form:
     adapters: tuple[Adapter, ...]
     exporting: Mapping[str, Any]
     saving: Mapping[str, Any]
+    calibration: tuple[Mapping[str, Tensor], ...] = ()
 
 
 @refuses_unknown_keywords
@@ -88,6 +90,7 @@ def export_pretrained(
     verify: bool = True,
     processor: Any = None,
     inputs: Mapping[str, Tensor] | None = None,
+    calibration: Iterable[Mapping[str, Tensor]] | None = None,
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     trust_remote_code: bool = False,
     optimize: bool | Collection[str] = True,
@@ -107,7 +110,8 @@ def export_pretrained(
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
         layout: ``optimum``, which is the default, ``optimum-two-decoders``, ``sentence-transformers``,
             ``transformers.js``, ``diffusers``, ``model-package`` or ``genai``.
-        precision: ``fp32``, ``fp16``, ``int8``, ``q4`` or ``q4f16``; several of them if the layout names their files.
+        precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static`` or ``a16w8``; several of them if the
+            layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name. A part that draws
@@ -116,6 +120,8 @@ def export_pretrained(
             source. It makes the example inputs, and its files are written if the source is no folder.
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
             neither in them nor made by the processor is derived from the config.
+        calibration: for ``int8-static`` and ``a16w8``, inputs like those of the application, about 100, each a dict of
+            all inputs of the model by name.
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
             ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
@@ -131,18 +137,16 @@ def export_pretrained(
         OnnxExporterError: the export of a part fails.
     """
     check_folder("The folder", output)
-    for name, flag in {"verify": verify, "trust_remote_code": trust_remote_code}.items():
-        check_flag(name, flag)
-    check_mapping("adapters", adapters, "folders by the names of adapters")
-    _check_tensors(inputs)
+    _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters, inputs)
     chosen, precisions = choose(layout, precision, opset_version)
+    calibrating = _calibration_inputs(calibration, precisions)
     path = Path(output)
     _check_place(source, path, chosen, layout)
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
     pretrained = read_source(source, task, processor, trust_remote_code)
     parts = _parts(pretrained, chosen, {**processed(pretrained.processors), **(inputs or {})})
     _check_parts(parts, chosen, layout, pretrained.task)
-    _check_inputs(parts, inputs or {})
+    _check_inputs(parts, inputs or {}, *calibrating)
     _check_layers(parts, precisions, pretrained.model)
     is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
     exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
@@ -153,7 +157,7 @@ def export_pretrained(
         if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
             _write_speech_config(pretrained, new)
         opset = opset_version or _first_opset(pretrained.model)
-        form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving)
+        form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving, calibrating)
         files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
         if is_shared:
             share_weights([new / file.name for file in files])
@@ -229,6 +233,13 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
         )
 
 
+def _check_types(flags: Mapping[str, Any], adapters: Any, inputs: Any) -> None:
+    for name, flag in flags.items():
+        check_flag(name, flag)
+    check_mapping("adapters", adapters, "folders by the names of adapters")
+    _check_tensors(inputs)
+
+
 def _check_tensors(inputs: Any) -> None:
     check_mapping("inputs", inputs, "tensors by the names of parameters")
     for name, value in (inputs or {}).items():
@@ -236,9 +247,36 @@ def _check_tensors(inputs: Any) -> None:
             raise ArgumentError(f"The input {shown(name)} must be a tensor, not {shown(value)}.")
 
 
-def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
+def _calibration_inputs(calibration: Any, precisions: Sequence[str]) -> tuple[Mapping[str, Tensor], ...]:
+    """Returns the calibration inputs, which may come from a generator.
+
+    Raises:
+        ArgumentError: they are missing or not used, or one is no dict of tensors.
+    """
+    static = [name for name in precisions if PRECISIONS[name].is_static]
+    if bool(static) != (calibration is not None):
+        raise ArgumentError(
+            f"The precision {static[0]} needs calibration=, an iterable of inputs by name."
+            if static
+            else "calibration= is for the precisions int8-static and a16w8; leave it out.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    if calibration is None:
+        return ()
+    if isinstance(calibration, (Mapping, Tensor, str)) or not isinstance(calibration, Iterable):
+        raise ArgumentError(f"calibration must be an iterable of dicts of inputs, not {shown(calibration)}.")
+    inputs = tuple(calibration)
+    for number, given in enumerate(inputs):
+        check_mapping(f"calibration[{number}]", given, "tensors by the names of inputs", optional=False)
+        _check_tensors(given)
+    if not inputs:
+        raise ArgumentError("calibration is empty; give at least one input, and better 100.")
+    return inputs
+
+
+def _check_inputs(parts: list[Part], *inputs: Mapping[str, Tensor]) -> None:
     taken = dict.fromkeys(name for part in parts for name in part.kwargs)
-    unknown = [name for name in inputs if name not in taken]
+    unknown = [name for given in inputs for name in given if name not in taken]
     if unknown:
         raise ArgumentError(
             f"No part of the model takes the input {shown(unknown[0])}; its inputs are {', '.join(taken)}.",
@@ -249,7 +287,7 @@ def _check_inputs(parts: list[Part], inputs: Mapping[str, Tensor]) -> None:
 def _check_layers(parts: list[Part], precisions: Sequence[str], model: Any) -> None:
     for precision in precisions:
         row = PRECISIONS[precision]
-        if (row.half or row.config is not None) and is_packed(model):
+        if (row.half or row.config is not None or row.is_static) and is_packed(model):
             raise ArgumentError(
                 f"The precision {precision} does not fit the model, whose weights are packed by its checkpoint; choose "
                 "fp32, which keeps them packed.",
@@ -279,6 +317,10 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     layout = form.layout
     converted = convert(part.module, part.kwargs, precision)
     program = _exported(replace(part, module=converted.module), form, precision)
+    if PRECISIONS[precision].is_static:
+        program, converted = _quantized(program, part, form, precision)
+        # The example may have values out of the ranges.
+        part = replace(part, kwargs={name: form.calibration[0][name] for name in part.kwargs})
     difference = _verified(program, part, converted.rtol) if form.verify else None
     make_optional(program.model, part)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
@@ -294,6 +336,25 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
     return ExportedFile(
         file.relative_to(folder).as_posix(), _size(file), difference, precision, converted.kept, converted.distance
     )
+
+
+def _quantized(program: ONNXProgram, part: Part, form: _Form, precision: str) -> tuple[ONNXProgram, Converted]:
+    """Returns the program on integers, and how far it is from the module.
+
+    Raises:
+        ArgumentError: a calibration input lacks an input of the part.
+    """
+    for number, given in enumerate(form.calibration):
+        missing = [name for name in part.kwargs if name not in given]
+        if missing:
+            raise ArgumentError(
+                f"calibration[{number}] lacks {missing[0]}, an input of the {part.name}; give all inputs, or export "
+                "the part with fx_onnx.export and call fx_onnx.quantize.",
+                id=MessageId.COMMAND_OPTION,
+            )
+    inputs = [{name: given[name] for name in part.kwargs} for given in form.calibration]
+    result = find("fx_onnx", "quantize")(program, inputs, precision=precision, target=form.target)
+    return result.program, Converted(part.module, result.kept, result.distance, max(1e-2, 2 * result.distance))
 
 
 def _exported(part: Part, form: _Form, precision: str) -> ONNXProgram:

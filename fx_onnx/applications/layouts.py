@@ -33,6 +33,8 @@ class Precision:
         rounds_activations: whether activations become integers when the model runs. A number between two of them may be
             rounded either way, and what follows is then rounded otherwise too. So two right results may be as far apart
             as each is from fp32, and ``verify`` allows twice this distance.
+        is_static: whether ``quantize`` changes the exported program, with ranges from calibration inputs, which the
+            caller gives. The module does not change before.
     """
 
     half: bool = False
@@ -41,6 +43,7 @@ class Precision:
     opset_version: int | None = None
     rtol: float | None = None
     rounds_activations: bool = False
+    is_static: bool = False
 
 
 def _int8() -> Any:
@@ -72,6 +75,8 @@ PRECISIONS = {
     "q8": _INT8,
     "q4": Precision(config=_int4, block=_BLOCK, opset_version=21),
     "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
+    "int8-static": Precision(is_static=True),
+    "a16w8": Precision(is_static=True, opset_version=21),
 }
 """The name of a precision → its record."""
 
@@ -117,6 +122,7 @@ class Layout:
 
 _SUFFIXES = {name: "" if name == "fp32" else f"_{name}" for name in PRECISIONS if name != "q8"}
 _ONE_NAME = dict.fromkeys(_SUFFIXES, "")
+_NOT_STATIC = {name: suffix for name, suffix in _SUFFIXES.items() if not PRECISIONS[name].is_static}
 _PAIR = ("encoder_model", "decoder_model_merged")
 _IN_JS = (
     *("model", *_PAIR, "text_model", "vision_model"),
@@ -153,7 +159,7 @@ _OWN = {
     ),
     "transformers.js": Layout(
         files={"decoder": "onnx/model", **{name: f"onnx/{name}" for name in _IN_JS}},
-        suffixes={**_SUFFIXES, "q8": "_quantized"},  # the name of 8 bits that it takes by default
+        suffixes={**_NOT_STATIC, "q8": "_quantized"},  # the name of 8 bits that it takes by default
         dims={"batch": "batch_size"},
         tokenizer=("tokenizer.json",),
         target=_RUNTIME,  # onnxruntime-web has the same operators
@@ -175,7 +181,7 @@ _OWN = {
     ),
     "genai": Layout(
         files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},
-        suffixes=_ONE_NAME,
+        suffixes=dict.fromkeys(_NOT_STATIC, ""),
         form="cross cache",
         inputs={"input_features": "audio_features"},
         tokenizer=("tokenizer.json", "tokenizer.model"),

@@ -23,6 +23,7 @@ from fx_onnx.applications.layouts import PRECISIONS, Precision
 from fx_onnx.capture.pytrees import is_cache_part, register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.tolerances import relative_distance
 from fx_onnx.torch_internals.threads import hook_in_this_thread
 from fx_onnx.torch_internals.torch_private import pytree
 
@@ -238,14 +239,7 @@ def _distance(run: Callable[[], Any], expected: Any) -> float:
         results = pytree.tree_leaves(run())
     except (RuntimeError, TypeError):
         return float("inf")
-    distance = 0.0
-    for result, right in zip(results, pytree.tree_leaves(expected), strict=True):
-        if isinstance(right, Tensor) and right.is_floating_point() and right.numel():
-            finite = right.isfinite()
-            difference = torch.where(finite, result.to(right.dtype) - right, 0).abs().max().item()
-            largest = torch.where(finite, right, 0).abs().max().item()
-            distance = max(distance, difference / max(largest, 1e-5) if difference == difference else float("inf"))
-    return distance
+    return relative_distance(results, pytree.tree_leaves(expected))
 
 
 # ---------------------------------------------------------------- integers

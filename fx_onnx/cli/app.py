@@ -6,7 +6,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model who
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import IntEnum, StrEnum
@@ -24,7 +24,7 @@ from fx_onnx.cli.run import run
 from fx_onnx.cli.versions import versions
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.messages.findings import collect_findings
-from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.messages.message_ids import Finding, MessageId
 from fx_onnx.messages.progress import hide_progress
 from fx_onnx.targets.known_targets import NAMES, find_target
 from fx_onnx.torch_internals.version import version
@@ -166,7 +166,14 @@ Layout = Annotated[
     ),
 ]
 Precision = Annotated[
-    list[str] | None, typer.Option(help="With --layout: fp32, fp16, int8, q4 or q4f16. Repeat it for transformers.js.")
+    list[str] | None,
+    typer.Option(
+        help="With --layout: fp32, fp16, int8, q4, q4f16, int8-static or a16w8. Repeat it for transformers.js."
+    ),
+]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(help="For int8-static and a16w8: a folder of .npz files, each with the inputs of one call by name."),
 ]
 Adapter = Annotated[
     list[str] | None, typer.Option(help="With --layout: NAME=FOLDER of a LoRA adapter of peft. Repeat it.")
@@ -199,6 +206,7 @@ def export(
     genai: Genai = None,
     layout: Layout = None,
     precision: Precision = None,
+    calibration: Calibration = None,
     adapter: Adapter = None,
     training: Training = False,
     as_json: Json = False,
@@ -207,14 +215,14 @@ def export(
     """Exports a model to an ONNX file, or to a folder."""
     optimize = False if "all" in (without or ()) else set(without or ())
     path, layout = _destination(output, genai, layout, target)
-    if layout is not None or precision is not None or adapter is not None:
+    if any(option is not None for option in (layout, precision, calibration, adapter)):
         _export_folder(locals())
         return
-    from fx_onnx.cli.example_inputs import export_arguments, parse_inputs
-    from fx_onnx.cli.model_sources import load
+    from fx_onnx.cli import example_inputs, model_sources
 
     with collect_findings(as_warning=False) as findings, _new_report(path.parent, quiet) as facts:
-        given, model = parse_inputs(inputs or ()), load(source, task=task, with_past=with_past)
+        given = example_inputs.parse_inputs(inputs or ())
+        model = model_sources.load(source, task=task, with_past=with_past)
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
         program = import_module("fx_onnx.export").export(
@@ -228,11 +236,14 @@ def export(
             external_data=external_data,
             optimize=optimize,
             metadata=metadata.value,
-            **export_arguments(model, given, dynamic or []),
+            **example_inputs.export_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(path), **model_facts(program.summary()), "seconds": program.timings}
-    lines = [f"{path}: {program!r}", *([str(program.export_facts.verification)] * verify)]
-    _print_export({**facts, "warnings": list(map(str, findings))}, lines, as_json, quiet)
+    _print_export(facts, findings, _lines(path, program, verify), as_json, quiet)
+
+
+def _lines(path: Path, program: Any, verify: bool) -> list[str]:
+    return [f"{path}: {program!r}", *[str(program.export_facts.verification)] * verify]
 
 
 _NOT_OF_A_FOLDER = "inputs", "dynamic", "with_past", "training"
@@ -243,13 +254,14 @@ def _export_folder(given: dict[str, Any]) -> None:
 
     Raises:
         ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
-            --precision or --adapter is without it.
+            --precision, --calibration or --adapter is without it.
     """
     source, output, quiet = given["source"], given["path"], given["quiet"]
     wrong = [name.replace("inputs", "input") for name in _NOT_OF_A_FOLDER if given[name]]
     problem = None
     if given["layout"] is None:
-        problem = f"--{'precision' if given['precision'] else 'adapter'} needs --layout, which names the files."
+        option = next(name for name in ("precision", "calibration", "adapter") if given[name])
+        problem = f"--{option} needs --layout, which names the files."
     elif wrong:
         problem = (
             f"--{wrong[0].replace('_', '-')} does not go with --layout, because the layout decides it; leave it out."
@@ -263,10 +275,12 @@ def _export_folder(given: dict[str, Any]) -> None:
         raise ArgumentError(problem, id=MessageId.COMMAND_OPTION)
     choose(given["layout"], given["precision"] or "fp32", given["opset"])
     from fx_onnx.applications.export_pretrained import export_pretrained
+    from fx_onnx.cli.example_inputs import calibration_inputs
 
     options: dict[str, Any] = {
         "precision": given["precision"] or "fp32",
         "opset_version": given["opset"],
+        "calibration": given["calibration"] and calibration_inputs(given["calibration"]),
         "adapters": {name: folder for name, _, folder in pairs},
         "artifacts_dir": output.parent,
         "metadata": given["metadata"].value,
@@ -278,7 +292,7 @@ def _export_folder(given: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             typer.echo(f"fx-onnx: Interrupted; the folder {output} is as before.", err=True)
             raise
-    facts |= {"folder": str(output), "files": [asdict(file) for file in files], "warnings": list(map(str, findings))}
+    facts |= {"folder": str(output), "files": [asdict(file) for file in files]}
     lines = []
     for file in files:
         compared = "not compared" if file.difference is None else f"at most {file.difference:.2g} from PyTorch"
@@ -289,7 +303,7 @@ def _export_folder(given: dict[str, Any]) -> None:
     lines.append(
         f"{output}: {len(files)} ONNX file{'s' * (len(files) > 1)}, {sum(file.size for file in files):,} bytes"
     )
-    _print_export(facts, lines, given["as_json"], quiet)
+    _print_export(facts, findings, lines, given["as_json"], quiet)
 
 
 @contextmanager
@@ -306,8 +320,11 @@ def _new_report(folder: Path, quiet: bool) -> Iterator[dict[str, Any]]:
                 typer.echo(f"report: {path}", err=True)
 
 
-def _print_export(facts: dict[str, Any], lines: list[str], as_json: bool, quiet: bool) -> None:
+def _print_export(
+    facts: dict[str, Any], findings: Iterable[Finding], lines: list[str], as_json: bool, quiet: bool
+) -> None:
     """Prints the facts as one object, or the warnings and the lines."""
+    facts["warnings"] = list(map(str, findings))
     if as_json:
         print_json(facts)
     elif not quiet:

@@ -78,18 +78,37 @@ def _parse_value(name: str, text: str) -> Any:
 
 
 def _load_array(name: str, path: Path) -> torch.Tensor:
+    return _loaded(f"--input {name}", path, "a NumPy file of one array")[""]
+
+
+def calibration_inputs(folder: Path) -> list[dict[str, torch.Tensor]]:
+    """Returns the tensors of each ``.npz`` file of a folder, in the order of the names of the files.
+
+    Raises:
+        ArgumentError: there is none, or one cannot be read.
+    """
+    files = sorted(folder.glob("*.npz"))
+    if not files:
+        raise ArgumentError(
+            f"--calibration {folder} has no .npz file, one for each call, with its inputs by name.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return [_loaded("--calibration", path, "an .npz file of tensors") for path in files]
+
+
+def _loaded(option: str, path: Path, kind: str) -> dict[str, torch.Tensor]:
+    """Returns the tensors of an ``.npz`` file by name, or of an ``.npy`` file with the name ``""``."""
     import numpy as np
     import torch
 
     try:
-        array = np.load(path, allow_pickle=False)
-        return torch.from_numpy(np.ascontiguousarray(array))
+        loaded = np.load(path, allow_pickle=False)
+        arrays = dict(loaded) if option == "--calibration" else {"": loaded}
+        return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     except Exception as error:  # NumPy raises whatever its parsers raise for a damaged file
         # NumPy takes any other file for a pickle, and proposes to load it unsafely.
         reason = "." if "allow_pickle" in str(error) else f": {error}"
-        raise ArgumentError(
-            f"--input {name}: {path} is not a NumPy file of one array{reason}", id=MessageId.COMMAND_OPTION
-        ) from None
+        raise ArgumentError(f"{option}: {path} is not {kind}{reason}", id=MessageId.COMMAND_OPTION) from None
 
 
 def random_tensor(dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 
-__all__ = ["OUTLIER_FACTOR", "Limits", "are_close", "distance_of", "distances", "largest", "limits_of"]
+__all__ = [
+    "OUTLIER_FACTOR",
+    "Limits",
+    "are_close",
+    "distance_of",
+    "distances",
+    "largest",
+    "limits_of",
+    "relative_distance",
+]
 
 
 class Limits(NamedTuple):
@@ -103,3 +113,17 @@ def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tenso
 def largest(values: torch.Tensor) -> float:
     """Returns the largest element; 0 if there is none."""
     return float(values.max()) if values.numel() else 0.0
+
+
+def relative_distance(results: Iterable[Any], expected: Iterable[Any]) -> float:
+    """Returns the largest difference of floats in two sequences of results, relative to the largest of each result.
+
+    It is inf where a result is not finite, and what is expected is.
+    """
+    distance = 0.0
+    for result, right in zip(results, expected, strict=True):
+        if isinstance(right, torch.Tensor) and right.is_floating_point():
+            magnitudes, differences = distances(right, result)
+            finite = magnitudes.isfinite()
+            distance = max(distance, largest(differences[finite]) / max(largest(magnitudes[finite]), 1e-5))
+    return distance

@@ -281,3 +281,52 @@ def test_a_program_of_larger_images_that_is_wrong_for_the_example_is_not_taken()
     with pytest.warns(OnnxExporterWarning, match="correct only where width <= 100"):
         program = _exported(part, _Form(LAYOUTS["optimum"], None, None, True, (), {}, {}), "fp32")
     assert program(**part.kwargs)[0].max() == 3
+
+
+def _images(count: int) -> list[dict[str, torch.Tensor]]:
+    return [{"pixel_values": torch.randn(2, 3, 8, 8)} for _ in range(count)]
+
+
+@pytest.mark.parametrize("precision", ["int8-static", "a16w8"])
+def test_static_quantization(precision: str, tmp_path: Path) -> None:
+    """The inputs may come from a generator; the file has integers, and the result tells how far it is from fp32."""
+    model = _source("AutoModelForImageClassification", tmp_path / "source")
+    calibration = (images for images in _images(4))
+    (file,) = export_pretrained(tmp_path / "source", tmp_path / "out", precision=precision, calibration=calibration)
+    assert file.kept == () and 0 < file.distance < 0.05 and file.difference is not None
+    session = onnxruntime.InferenceSession(tmp_path / "out" / file.name)
+    images = torch.randn(3, 3, 8, 8)
+    expected = model(images).logits
+    found = torch.from_numpy(session.run(None, {"pixel_values": images.numpy()})[0])
+    assert (found - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "The precision int8-static needs calibration=, an iterable of inputs by name"),
+        ({"precision": "fp16", "calibration": _images(1)}, "calibration= is for the precisions int8-static and a16w8"),
+        ({"calibration": []}, "calibration is empty"),
+        ({"calibration": _images(1)[0]}, "calibration must be an iterable of dicts of inputs"),
+        ({"calibration": [torch.ones(2)]}, r"calibration\[0\] must be a dict of tensors by the names of inputs"),
+        ({"calibration": [{"pixel_values": [1]}]}, "The input 'pixel_values' must be a tensor"),
+        ({"calibration": [{"pixels": torch.ones(2)}]}, "No part of the model takes the input 'pixels'"),
+        ({"calibration": [*_images(1), {}]}, r"calibration\[1\] lacks pixel_values, an input of the model"),
+        ({"calibration": [{"pixel_values": torch.ones(2, 3, 9)}]}, r"calibration\[0\] does not fit"),
+        ({"calibration": _images(1), "layout": "transformers.js"}, "The precision 'int8-static' is not one of"),
+        ({"calibration": _images(1), "precision": "a16w8", "opset_version": 18}, "needs opset 21 or above, not 18"),
+    ],
+)
+def test_static_quantization_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """One sentence says why, and nothing is written."""
+    model = transformers.ViTForImageClassification(ViTConfig(**_SMALL, image_size=8, patch_size=4)).eval()
+    with pytest.raises(ArgumentError, match=message):
+        export_pretrained(model, tmp_path / "out", **{"precision": "int8-static", **options})
+    assert not list(tmp_path.iterdir())
+
+
+def test_static_quantization_of_a_decoder_is_refused(tmp_path: Path) -> None:
+    """Its cache is no tensor that the inputs have."""
+    model, inputs = decoder("llama"), {"input_ids": torch.ones(1, 4, dtype=torch.int64)}
+    with pytest.raises(ArgumentError, match=r"lacks .*, an input of the decoder; give all inputs, or export the part"):
+        export_pretrained(model, tmp_path / "out", precision="int8-static", calibration=[inputs])

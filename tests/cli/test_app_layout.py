@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import transformers
 from typer.testing import CliRunner
@@ -25,6 +26,27 @@ def test_a_layout_is_a_folder_with_a_summary(tmp_path: Path) -> None:
     assert file["size"] == (tmp_path / "out" / "model.onnx").stat().st_size
     last = CliRunner().invoke(app, command[:-1]).stdout.splitlines()[-1]
     assert last == f"{tmp_path / 'out'}: 1 ONNX file, {file['size']:,} bytes"
+
+
+def test_calibration(tmp_path: Path) -> None:
+    """Each file of the folder has the inputs of one call."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.ViTConfig(**sizes, image_size=8, patch_size=4)
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "in")
+    (tmp_path / "images").mkdir()
+    command = ["export", f"hf:{tmp_path / 'in'}", "-o", str(tmp_path / "out"), "--layout", "optimum", "--precision"]
+    command += ["int8-static", "--calibration", str(tmp_path / "images")]
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, ArgumentError) and "has no .npz file, one for each call" in str(found.exception)
+    for name in "ab":
+        np.savez(tmp_path / "images" / f"{name}.npz", pixel_values=np.random.rand(2, 3, 8, 8).astype(np.float32))
+    lines = CliRunner().invoke(app, command).stdout.splitlines()
+    assert lines[1].startswith("  int8-static: 0.") and lines[1].endswith(" of the largest result from fp32")
+    (tmp_path / "images" / "c.npz").write_text("no")
+    found = CliRunner().invoke(app, command)
+    assert isinstance(found.exception, ArgumentError) and "c.npz is not an .npz file of tensors" in str(found.exception)
+    found = CliRunner().invoke(app, ["export", "hf:in", "-o", "out", "--calibration", "images"])
+    assert "--calibration needs --layout" in str(found.exception)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,431 @@
+"""Static quantization: layers of a program compute with integers, in ranges that calibration inputs give.
+
+ONNX Runtime's own tool observes the ranges and rounds the weights (``onnxruntime.quantization``). This file chooses
+what it quantizes, and keeps layers in floats until the results are near enough:
+
+- Layers are Conv, ConvTranspose, Gemm and MatMul with a constant weight. Only their inputs are rounded, and the results
+  of convolutions. The result of a product with a weight stays a float, because normalization and softmax after it
+  need the resolution.
+- Operators between convolutions, such as Add and MaxPool, compute with integers too, so the runtime converts nothing
+  there.
+- Weights have 7 bits for runtimes that add two products in 16 bits on x64 processors without VNNI: 2 * 255 * 64 fits,
+  so they are exact on all processors.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from torch import Tensor
+
+from fx_onnx.files.save import save
+from fx_onnx.messages.arguments import check_tolerance, did_you_mean, shown
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.onnx_model.metadata import module_scopes
+from fx_onnx.onnx_model.tolerances import relative_distance
+from fx_onnx.program.input_binding import bind
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.session import LoadedModel, refuse_fallback
+from fx_onnx.targets.known_targets import find_target
+from fx_onnx.targets.onnxruntime import TARGET
+from fx_onnx.targets.target import Target
+
+__all__ = ["Quantized", "quantize"]
+
+_ACTIVATIONS = {"int8-static": "QUInt8", "a16w8": "QUInt16"}
+"""The name of a precision → the dtype of activations."""
+_RANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "minmax": ("MinMax", {}),
+    "percentile": ("Percentile", {"symmetric": False, "percentile": 99.99}),
+}
+"""The name of a way to find ranges → ONNX Runtime's name of it, and its options."""
+_COMPARED = 8
+"""The number of calibration inputs on which results are compared."""
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_PRODUCTS = ("Gemm", "MatMul")
+_BETWEEN = frozenset(
+    {
+        *("Relu", "Clip", "Add", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize"),
+        *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Split", "Slice"),
+    }
+)
+"""Operators that compute with integers if all that they read comes from a convolution that does."""
+
+Inputs = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A program whose layers compute with integers.
+
+    Attributes:
+        program: the new program. It has the inputs, outputs and dims of the old one.
+        kept: the layers that compute in floats: the path of the module, or the name of the node.
+        distance: the largest difference of its results from those of the old program on the first calibration inputs,
+            relative to the largest result. For a target of CPUs, ONNX Runtime's kernels of integers compute it.
+    """
+
+    program: ONNXProgram
+    kept: tuple[str, ...]
+    distance: float
+
+
+def quantize(
+    program: ONNXProgram,
+    calibration: Iterable[Any],
+    *,
+    precision: str = "int8-static",
+    ranges: str = "minmax",
+    largest_distance: float = 0.1,
+    target: str | Target | None = None,
+) -> Quantized:
+    """Returns a program whose layers compute with integers. The given program does not change.
+
+    Args:
+        program: of float32, in opset 13 or above. For ``a16w8`` it needs opset 21.
+        calibration: inputs like those that the program will get, such as 100 images. Each is a tensor, a tuple of
+            arguments, or a dict of arguments by name. They are read once.
+        precision: ``int8-static``: activations and weights of 8 bits; ``a16w8``: activations of 16 bits for NPUs, which
+            ONNX Runtime's CPU provider computes in floats.
+        ranges: the range of an activation: ``minmax`` is that of all its values, ``percentile`` leaves out the most
+            distant 0.01 %.
+        largest_distance: the largest ``Quantized.distance``. If the results are farther away, the layers that change
+            them most stay in floats.
+        target: the runtime for which the program was exported, as for ``export``.
+
+    Raises:
+        ArgumentError: an argument is not valid, the inputs do not fit, a value is not finite, the program has no layer
+            that can be quantized, or no layer can be quantized within the distance.
+    """
+    _check(program, precision, ranges, largest_distance)
+    inputs = _bound(program, calibration)
+    refuse_fallback(program.model)
+    with TemporaryDirectory() as folder:
+        tool = _Tool(program.model, Path(folder), _form(precision, TARGET if target is None else find_target(target)))
+        layers = tool.layers()
+        expected = _finite_results(program.model, inputs, tool.activations())
+        tool.observe(inputs, ranges, layers)
+
+        def quantized(chosen: Collection[str]) -> tuple[ir.Model, float]:
+            model = tool.quantized(chosen)
+            return model, tool.distance(model, inputs, expected)
+
+        chosen = tuple(layers)
+        model, distance = quantized(chosen)
+        if distance > largest_distance:
+            chosen = _within(chosen, lambda names: quantized(names)[1], largest_distance)
+            model, distance = quantized(chosen)
+    kept = tuple(layers[name] for name in layers if name not in chosen)
+    return Quantized(_with_model(program, model), (*kept, *tool.unfit), distance)
+
+
+def _check(program: Any, precision: Any, ranges: Any, largest_distance: Any) -> None:
+    if not isinstance(program, ONNXProgram):
+        raise ArgumentError(f"program must be what fx_onnx.export returns, not {shown(program)}.")
+    for parameter, value, known in (("precision", precision, _ACTIVATIONS), ("ranges", ranges, _RANGES)):
+        if not isinstance(value, str) or value not in known:
+            hint = did_you_mean(value, known) or "."
+            raise ArgumentError(f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}")
+    check_tolerance("largest_distance", largest_distance)
+    opset, first = program.model.graph.opset_imports.get("", 0), 21 if precision == "a16w8" else 13
+    if opset < first:
+        raise ArgumentError(
+            f"The precision {precision} needs opset {first} or above, not {opset}; export with opset_version={first}.",
+            id=MessageId.OPSET_VERSION,
+        )
+    if program.model.functions:
+        raise ArgumentError("quantize() does not look into local functions; export without them.")
+
+
+def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:
+    """Returns the calibration inputs by the names of the graph inputs.
+
+    Raises:
+        ArgumentError: there are none, or one does not fit or has NaN.
+    """
+    if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping, Tensor, np.ndarray)):
+        raise ArgumentError(f"calibration must be an iterable of inputs, such as a list, not {shown(calibration)}.")
+    inputs: list[Inputs] = []
+    for number, given in enumerate(calibration):
+        args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (given, {})
+        args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+        try:
+            bound = bind(program.model.graph, program.exported_program, args, kwargs)
+        except ArgumentError as error:
+            raise ArgumentError(f"calibration[{number}] does not fit: {error.message}", id=error.id) from error
+        wrong = [name for name, value in bound.items() if value.is_floating_point() and bool(value.isnan().any())]
+        if wrong:
+            raise ArgumentError(f"calibration[{number}] has NaN in the input {wrong[0]}; leave it out.")
+        inputs.append(bound)
+    if not inputs:
+        raise ArgumentError("calibration is empty; give at least one input, and better 100.")
+    return inputs
+
+
+def _finite_results(
+    model: ir.Model, inputs: Sequence[Inputs], activations: Collection[str]
+) -> list[tuple[Tensor, ...]]:
+    """Returns the results of the program in floats for the first inputs. The runtime's observer passes over NaN.
+
+    Raises:
+        ArgumentError: no result is a float, or a result or an activation is not finite.
+    """
+    watched, results = model.clone(), []
+    outputs = watched.graph.outputs
+    names, count = [value.name for value in outputs], len(outputs)
+    outputs.extend(
+        value
+        for node in watched.graph
+        for value in node.outputs
+        if value.name in activations and value.name not in names
+    )
+    if not any(value.dtype is not None and value.dtype.is_floating_point() for value in outputs[:count]):
+        raise ArgumentError("No result of the program is a float, so it cannot tell how far it changes.")
+    with LoadedModel(watched) as loaded:
+        for number, feed in enumerate(inputs):
+            values = loaded.run(feed)
+            for value, tensor in zip(outputs, values, strict=True):
+                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                    raise ArgumentError(f"{value.name} is not finite for calibration[{number}]; leave that out.")
+            results += [values[:count]] if number < _COMPARED else []
+    return results
+
+
+def _session_of_integers(model: str | bytes) -> Any:
+    """Returns a session with the default options of ONNX Runtime, which computes with integers."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _within(layers: Sequence[str], distance: Callable[[Collection[str]], float], largest: float) -> tuple[str, ...]:
+    """Returns as many layers as can be quantized within a distance, without those that alone cause the largest ones.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    alone = {name: distance([name]) for name in layers}
+    order = sorted(layers, key=lambda name: -alone[name])
+    counts = range(1, len(order))
+    first = bisect_left(counts, True, key=lambda count: distance(order[count:]) <= largest)
+    if first == len(counts):
+        raise ArgumentError(
+            f"No layer can be quantized within the distance {largest:g}: the least one alone is "
+            f"{min(alone.values()):.2g} away; give a larger largest_distance, or more calibration inputs.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return tuple(order[counts[first] :])
+
+
+def _with_model(program: ONNXProgram, model: ir.Model) -> ONNXProgram:
+    """Returns a program with another model and the facts of the export."""
+    model.producer_name, model.producer_version = program.model.producer_name, program.model.producer_version
+    model.metadata_props.clear()
+    model.metadata_props.update(program.model.metadata_props)
+    new = ONNXProgram(model, program.exported_program)
+    new.dims, new.export_facts = program.dims, program.export_facts
+    new.findings, new.timings = [*program.findings], {**program.timings}
+    return new
+
+
+# ---------------------------------------------------------------- ONNX Runtime's tool
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How numbers are rounded.
+
+    Attributes:
+        activations: the name of a ``QuantType``.
+        has_zero_points: whether activations have a zero point, and biases are integers.
+        narrow: whether weights have 7 bits.
+    """
+
+    activations: str
+    has_zero_points: bool
+    narrow: bool
+
+
+def _form(precision: str, target: Target) -> _Form:
+    """Returns the form that a target computes, as its passes of legalization tell."""
+    passes = {row.name for row in target.legalizations}
+    if "legalize_asymmetric_quantization" in passes:
+        return _Form(_ACTIVATIONS[precision].replace("QU", "Q"), has_zero_points=False, narrow=False)
+    saturates = "legalize_signed_quantization" in passes or target.name == "openvino"
+    narrow = precision == "int8-static" and saturates
+    return _Form(_ACTIVATIONS[precision], has_zero_points=True, narrow=narrow)
+
+
+class _Tool:
+    """ONNX Runtime's tool, and the model in the file that it reads.
+
+    Attributes:
+        unfit: the layers that it does not quantize: those in the bodies of control flow, and grouped transposed
+            convolutions, whose biases it refuses.
+    """
+
+    def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
+        """Writes the model to the folder."""
+        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+
+        self._folder, self._form = folder, form
+        save(model, folder / "model.onnx", external_data=True, durable=False)
+        self._model = load_model_with_shape_infer(folder / "model.onnx")
+        for number, node in enumerate(self._model.graph.node):
+            node.name = node.name or f"node_{number}"
+        self._weights = {tensor.name for tensor in self._model.graph.initializer if tensor.data_type == _FLOAT}
+        self._weights -= {value.name for value in self._model.graph.input}
+        inner = chain.from_iterable(body.node for body in _bodies(self._model.graph))
+        self.unfit = [_path(node) for node in inner if self._is_layer(node)]
+
+    def layers(self) -> dict[str, str]:
+        """Returns the layers with a weight of float32: the name of the node → that of the layer.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        nodes = [node for node in self._model.graph.node if self._is_layer(node)]
+        fitting = {node.name: _path(node) for node in nodes if not _is_grouped(node)}
+        self.unfit += [_path(node) for node in nodes if node.name not in fitting]
+        if not fitting:
+            raise ArgumentError(
+                "The program has no layer that can be quantized: a convolution or a product with a float32 weight.",
+                id=MessageId.COMMAND_OPTION,
+            )
+        return fitting
+
+    def activations(self) -> set[str]:
+        """Returns the names of what the layers read."""
+        return {node.input[0] for node in self._model.graph.node if self._is_layer(node)}
+
+    def _is_layer(self, node: onnx.NodeProto) -> bool:
+        is_product = node.op_type in (*_CONVOLUTIONS, *_PRODUCTS) and not node.domain
+        return is_product and node.input[1] in self._weights and node.input[0] not in self._weights
+
+    def observe(self, inputs: Sequence[Inputs], ranges: str, layers: Collection[str]) -> None:
+        """Finds the ranges of what layers and the operators between them read and return."""
+        from onnxruntime import quantization
+
+        method, options = _RANGES[ranges]
+        operators = {node.op_type for node in self._model.graph.node if node.name in self._nodes(layers)}
+        observer = quantization.create_calibrator(
+            self._folder / "model.onnx",
+            sorted(operators),
+            augmented_model_path=str(self._folder / "observed.onnx"),
+            calibrate_method=quantization.CalibrationMethod[method],
+            use_external_data_format=True,
+            extra_options=options,
+        )
+        for feed in inputs:
+            observer.collect_data(_Reader(feed))
+        self._observed = observer.compute_data()
+
+    def quantized(self, layers: Collection[str]) -> ir.Model:
+        """Returns the model with these layers, and what is between them, on integers."""
+        from onnxruntime import quantization
+
+        form, nodes = self._form, self._nodes(layers)
+        tool = quantization.QDQQuantizer(
+            copy.deepcopy(self._model),
+            per_channel=True,
+            reduce_range=form.narrow,
+            weight_qType=quantization.QuantType.QInt8,
+            activation_qType=quantization.QuantType[form.activations],
+            tensors_range=copy.deepcopy(self._observed),
+            nodes_to_quantize=[*nodes],
+            nodes_to_exclude=[],
+            op_types_to_quantize=sorted({node.op_type for node in self._model.graph.node if node.name in nodes}),
+            extra_options={
+                "ActivationSymmetric": not form.has_zero_points,
+                "QuantizeBias": form.has_zero_points,
+                "OpTypesToExcludeOutputQuantization": [*_PRODUCTS],
+            },
+        )
+        tool.quantize_model()
+        model = ir.serde.deserialize_model(tool.model.model)
+        model.graph.sort()
+        _add_types(model.graph)
+        return model
+
+    def distance(self, model: ir.Model, inputs: Sequence[Inputs], expected: Sequence[tuple[Tensor, ...]]) -> float:
+        """Returns how far the results of a model are from what is expected.
+
+        ONNX Runtime's CPU provider does not load all models with int8 activations if it computes with integers.
+        """
+        with LoadedModel(model, _session_of_integers if self._form.narrow else None) as loaded:
+            results = [loaded.run(feed) for feed in inputs[: len(expected)]]
+        return max(map(relative_distance, results, expected))
+
+    def _nodes(self, layers: Collection[str]) -> dict[str, None]:
+        """Returns the names of layers, and of the operators that read nothing but results of convolutions."""
+        nodes, integers = dict.fromkeys(layers), set[str]()
+        for node in self._model.graph.node:
+            reads = [name for name in node.input if name and name not in self._weights]
+            if node.name in layers:
+                is_between = node.op_type in _CONVOLUTIONS
+            else:
+                is_between = node.op_type in _BETWEEN and bool(reads) and integers.issuperset(reads)
+            if is_between:
+                nodes[node.name] = None
+                integers.update(node.output)
+        return nodes
+
+
+_FLOAT = onnx.TensorProto.FLOAT
+
+
+def _add_types(graph: ir.Graph) -> None:
+    """Gives the values around new nodes their types. The tool renames a value before a graph output."""
+    nodes = [node for node in graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    values: Any
+    dtypes: Any
+    for node in (*reversed(nodes), *nodes):
+        values, (_, scale, zero_point) = (node.inputs[0], node.outputs[0]), node.inputs
+        shape = next((value.shape for value in values if value.shape is not None), None)
+        dtypes = (scale, zero_point) if node.op_type == "QuantizeLinear" else (zero_point, scale)
+        for value, of_dtype in zip(values, dtypes, strict=True):
+            value.shape, value.dtype = shape, of_dtype.dtype
+
+
+def _is_grouped(node: onnx.NodeProto) -> bool:
+    is_transposed = node.op_type == "ConvTranspose"
+    return is_transposed and any(attribute.name == "group" and attribute.i > 1 for attribute in node.attribute)
+
+
+def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yields the bodies of control flow."""
+    for attribute in chain.from_iterable(node.attribute for node in graph.node):
+        if attribute.HasField("g"):
+            yield attribute.g
+            yield from _bodies(attribute.g)
+
+
+class _Reader:
+    """Gives one input to the observer."""
+
+    def __init__(self, feed: Inputs) -> None:
+        self._feeds: Iterator[Any] = iter([{name: tensor.contiguous().numpy() for name, tensor in feed.items()}])
+
+    def get_next(self) -> Any:
+        """Returns the input, and then None."""
+        return next(self._feeds, None)
+
+
+def _path(node: onnx.NodeProto) -> str:
+    """Returns the path of the module that a node is part of, or its name."""
+    scopes = module_scopes({entry.key: entry.value for entry in node.metadata_props})
+    return scopes[-1][0] if scopes and scopes[-1][0] else node.name

@@ -1,0 +1,282 @@
+"""Static quantization: what becomes integers, what stays, how far the results are, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.program.onnx_program import ONNXProgram
+
+F = nn.functional
+
+
+class Residual(nn.Module):
+    """Convolutions with an Add and a pooling between them, and a Linear layer after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.second, self.last = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 3, height, width) to (batch, 4)."""
+        y = self.norm(self.first(x)).relu()
+        y = F.max_pool2d(self.second(y) + y, 2).relu()
+        return self.last(y.mean((2, 3)))
+
+
+class Attention(nn.Module):
+    """Attention between Linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Keeps the shape (batch, tokens, 16)."""
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v))
+
+
+class Tied(nn.Module):
+    """Reads the weight of an embedding as that of a product, and adds a product without a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.weight = nn.Embedding(20, 8), nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 8) to (batch, 20)."""
+        return F.linear(x @ self.weight + self.embedding.weight[3], self.embedding.weight)
+
+
+class Branch(nn.Module):
+    """A layer in the body of an If."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer, self.inner = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Keeps the shape (batch, 8)."""
+        y = self.outer(x)
+        return torch.cond(y.sum() > 0, lambda v: self.inner(v).relu(), lambda v: v.relu(), (y,))
+
+
+def program(module: nn.Module, example: Tensor, **options: Any) -> ONNXProgram:
+    torch.manual_seed(0)
+    return fx_onnx.export(module.eval(), (example,), dynamic_shapes=({0: "batch"},), **options)
+
+
+def images(batch: int = 4) -> Tensor:
+    return torch.randn(batch, 3, 16, 16)
+
+
+def computed_in(model: ONNXProgram, folder: Path) -> Counter[str]:
+    """Returns the operators that ONNX Runtime computes."""
+    model.save(folder / "model.onnx")
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.log_severity_level = 3
+    onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 20, 21, 23])
+def test_convolutions(opset: int, tmp_path: Path) -> None:
+    """All layers and the Add compute with integers, for other sizes too; the given program does not change."""
+    old = program(Residual(), images(), opset_version=opset, input_names=["image"], output_names=["scores"])
+    before = old.model_proto.SerializeToString(deterministic=True)
+    new = fx_onnx.quantize(old, [images() for _ in range(3)])
+    assert new.kept == () and 0 < new.distance < 0.05
+    operators = computed_in(new.program, tmp_path)
+    assert (operators["QLinearConv"], operators["QLinearAdd"], operators["QGemm"]) == (2, 1, 1)
+    assert not operators.keys() & {"Conv", "FusedConv", "Gemm", "Add"}
+    assert old.model_proto.SerializeToString(deterministic=True) == before
+    assert new.program.verify(images(7), rtol=0.1).ok and not new.program.verify(images(7)).ok
+    assert [*map(str, new.program.dims)] == [*map(str, old.dims)]
+    assert "image: float[batch, 3, 16, 16]" in repr(new.program) and "scores: float[batch, 4]" in repr(new.program)
+    assert new.program.model.producer_name == "fx_onnx"
+    assert all(value.shape is not None for node in new.program.model.graph for value in node.outputs)
+
+
+def test_products_return_floats(tmp_path: Path) -> None:
+    """Attention, normalization and the Add are not rounded."""
+    tokens = [torch.randn(2, 5, 16) for _ in range(3)]
+    new = fx_onnx.quantize(program(Attention(), tokens[0]), tokens)
+    assert new.kept == () and new.distance < 0.02
+    operators = computed_in(new.program, tmp_path)
+    assert operators["MatMulIntegerToFloat"] == 2 and operators["MatMul"] + operators["FusedMatMul"] == 2
+    assert not operators["QLinearAdd"] and not operators["QLinearMatMul"]
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "weights", "activations"),
+    [
+        (None, "int8-static", 64, {"UINT8"}),
+        ("openvino", "int8-static", 64, {"UINT8"}),
+        ("reference", "int8-static", 127, {"UINT8"}),
+        ("tensorrt", "int8-static", 127, {"INT8"}),
+        ("onnxruntime", "a16w8", 127, {"UINT16"}),
+        ("tensorrt", "a16w8", 127, {"INT16"}),
+    ],
+)
+def test_forms(target: str | None, precision: str, weights: int, activations: set[str]) -> None:
+    """Weights have 7 bits where a runtime would saturate; TensorRT gets no zero points and biases of float32."""
+    old = program(Residual(), images(), target=target, opset_version=21)
+    new = fx_onnx.quantize(old, [images()], precision=precision, target=target)
+    assert new.distance < 0.1
+    graph = new.program.model.graph
+    stored = [value.const_value.numpy() for value in graph.initializers.values() if value.name.endswith("_quantized")]
+    largest = max(abs(int(array.max())) for array in stored if array.dtype.name == "int8" and array.ndim > 1)
+    assert 0.9 * weights < largest <= weights
+    dtypes = {node.outputs[0].dtype.name for node in graph if node.op_type == "QuantizeLinear"}
+    assert dtypes == activations
+    symmetric = activations <= {"INT8", "INT16"}
+    zeros = [graph.initializers[name].const_value.numpy() for name in graph.initializers if "zero_point" in name]
+    assert symmetric == (not any(array.any() for array in zeros))
+    assert symmetric == ("INT32" not in {value.dtype.name for value in graph.initializers.values()})
+
+
+@pytest.mark.parametrize(
+    ("make", "example"),
+    [
+        (lambda: nn.ConvTranspose2d(4, 6, 3, 2), torch.randn(2, 4, 7, 7)),
+        (lambda: nn.Conv2d(4, 8, 3, groups=4, bias=False), torch.randn(2, 4, 7, 7)),
+        (lambda: nn.Sequential(nn.Conv1d(4, 8, 3, dilation=2), nn.ReLU6(), nn.Conv1d(8, 2, 1)), torch.randn(2, 4, 9)),
+        (lambda: nn.Conv3d(2, 3, 3), torch.randn(2, 2, 5, 5, 5)),
+        (lambda: nn.Sequential(nn.Linear(8, 16, bias=False), nn.GELU(), nn.Linear(16, 3)), torch.randn(3, 8)),
+        (lambda: nn.Linear(8, 16), torch.randn(3, 2, 8)),
+        (Tied, torch.randn(3, 8)),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Upsample(scale_factor=2), nn.Conv2d(4, 4, 3)), images()),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), nn.Conv2d(4, 4, 3), nn.Hardswish()), images()),
+    ],
+)
+@pytest.mark.parametrize("ranges", ["minmax", "percentile"])
+def test_layers(make: Callable[[], nn.Module], example: Tensor, ranges: str) -> None:
+    """ONNX Runtime computes what the standard says, for each kind of layer."""
+    old = program(make(), example)
+    new = fx_onnx.quantize(old, [example], ranges=ranges)
+    assert new.kept == () and 0 < new.distance < 0.1
+    torch.testing.assert_close(new.program(example), new.program.call_reference(example), rtol=1e-2, atol=3e-2)
+
+
+def test_layers_that_stay_in_floats() -> None:
+    """One layer reads an outlier beside small numbers, which 8 bits cannot hold; the others are quantized."""
+
+    class Outlier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.fine, self.last = nn.Linear(8, 8), nn.Linear(9, 8), nn.Linear(8, 8)
+            self.fine.weight.data[:, -1] = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            return self.last(self.fine(torch.cat([y, torch.full_like(y[:, :1], 1e3)], 1)))
+
+    rows = [torch.randn(16, 8) for _ in range(3)]
+    new = fx_onnx.quantize(program(Outlier(), rows[0]), rows)
+    assert new.kept == ("fine",) and new.distance < 0.1
+    with pytest.raises(ArgumentError, match=r"No layer can be quantized within the distance 1e-06: the least one"):
+        fx_onnx.quantize(program(Outlier(), rows[0]), rows, largest_distance=1e-6)
+
+
+def test_bodies() -> None:
+    """A layer in the body of an If is listed."""
+    rows = [torch.randn(4, 8) + 1, torch.randn(4, 8) - 1]
+    new = fx_onnx.quantize(program(Branch(), rows[0]), rows)
+    assert new.kept == ("cond.true_graph_0.linear_1.Gemm_0",)
+
+
+def test_grouped_transposed_convolutions() -> None:
+    """They stay in floats, because the runtime's tool takes the scales of a group for those of all channels."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 6, 3, 2, groups=2))
+    assert fx_onnx.quantize(program(model, images()), [images()]).kept == ("1",)
+
+
+def test_a_generator_is_read_once() -> None:
+    """Equal calibration inputs give equal bytes, also by name and as tuples."""
+    rows = [torch.randn(4, 8), torch.randn(5, 8)]
+    files, layer = [], nn.Linear(8, 8)
+    for calibration in (rows, iter(rows), ((row,) for row in rows), [{"input": row} for row in rows]):
+        buffer = io.BytesIO()
+        fx_onnx.quantize(program(layer, rows[0]), calibration).program.save(buffer)
+        files.append(buffer.getvalue())
+    assert files[1:] == files[:-1]
+
+
+ROW = torch.randn(2, 8)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "options", "message"),
+    [
+        ([], {}, "calibration is empty; give at least one input"),
+        (ROW, {}, "calibration must be an iterable of inputs, such as a list, not a Tensor"),
+        ({"input": ROW}, {}, "calibration must be an iterable of inputs"),
+        (3, {}, "calibration must be an iterable of inputs, such as a list, not 3"),
+        ([ROW, (ROW, ROW)], {}, r"calibration\[1\] does not fit: The program takes 1 input"),
+        ([ROW, torch.randn(2, 7)], {}, r"calibration\[1\] does not fit: "),
+        ([{"x": ROW}], {}, r"calibration\[0\] does not fit: "),
+        ([ROW, ROW * torch.nan], {}, r"calibration\[1\] has NaN in the input input; leave it out"),
+        ([ROW, ROW * torch.inf], {}, r"linear is not finite for calibration\[1\]; leave that out"),
+        ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8; did you mean"),
+        ([ROW], {"ranges": "max"}, "The ranges 'max' is not one of minmax, percentile"),
+        ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),
+        ([ROW], {"precision": "a16w8"}, "needs opset 21 or above, not 20; export with opset_version=21"),
+        ([ROW], {"target": "onnxrutime"}, "did you mean 'onnxruntime'"),
+    ],
+)
+def test_refused(calibration: Any, options: dict[str, Any], message: str) -> None:
+    """One sentence says what is wrong."""
+    with pytest.raises(ArgumentError, match=message):
+        fx_onnx.quantize(program(nn.Linear(8, 8), ROW), calibration, **options)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (nn.ReLU(), {}, "has no layer that can be quantized: a convolution or a product with a float32 weight"),
+        (nn.Linear(8, 8).double(), {}, "has no layer that can be quantized"),
+        (nn.Linear(8, 8), {"opset_version": 12}, "needs opset 13 or above, not 12"),
+        (nn.Sequential(nn.Linear(8, 8)), {"export_modules_as_functions": {nn.Linear}}, "not look into local functions"),
+    ],
+)
+def test_refused_programs(module: nn.Module, options: dict[str, Any], message: str) -> None:
+    row = ROW.to(next(module.parameters(), ROW).dtype)
+    with pytest.raises(ArgumentError, match=message):
+        fx_onnx.quantize(program(module, row, **options), [row])
+
+
+def test_refused_results() -> None:
+    """Values inside of the program, the classes of a result, and what is no program."""
+
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nan_to_num(self.layer(x.log()))
+
+    class Classes(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).argmax(1)
+
+    with pytest.raises(ArgumentError, match=r"log is not finite for calibration\[1\]; leave that out"):
+        fx_onnx.quantize(program(Hidden(), ROW.abs()), [ROW.abs(), ROW])
+    with pytest.raises(ArgumentError, match="No result of the program is a float"):
+        fx_onnx.quantize(program(Classes(8, 8), ROW), [ROW])
+    with pytest.raises(ArgumentError, match=r"program must be what fx_onnx\.export returns, not 3"):
+        fx_onnx.quantize(3, [ROW])  # type: ignore[arg-type]
