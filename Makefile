@@ -6,7 +6,8 @@
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
 # make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without
-# each room, whether the packages of users resolve together with fx_onnx, and what TensorRT compiles; it takes hours.
+# each room, whether the packages of users resolve together with fx_onnx, what TensorRT and QNN compile, and what
+# WebGPU computes; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -84,6 +85,9 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/tensorrt onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0
 	PYTHONPATH=build/tensorrt $(BIN)/pytest tests/backends/test_tensorrt*.py
 	PYTHONPATH=build/tensorrt $(BIN)/python -m benchmarks.tensorrt networks --opsets 18,20,23 --dtypes float32,bfloat16
+	$(BIN)/python -m pip install --quiet --no-deps --target build/qnn onnxruntime-qnn==2.7.0
+	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py
+	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
 
 N ?= 1000
 fuzz: $(INSTALLED)

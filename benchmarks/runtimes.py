@@ -82,6 +82,7 @@ _ALL = (
     Runtime("openvino", ("openvino==2026.4.1", "onnx"), "openvino"),
     Runtime("onnxruntime-web", (_WEB,), "onnxruntime-web", "onnxruntime_web.mjs"),
     Runtime("chromium", (_WEB, "puppeteer-core@25.16.0"), "onnxruntime-web", "onnxruntime_web.mjs"),
+    Runtime("webgpu", (_WEB, "puppeteer-core@25.16.0"), "webgpu", "onnxruntime_web.mjs", seconds=300),
     Runtime("onnxruntime", ("onnxruntime==1.31.1",)),
     Runtime("onnxruntime-cuda", ("onnxruntime-gpu[cuda,cudnn]==1.31.1",), "onnxruntime-cuda"),
     Runtime("reference", ("onnx==1.23.2",), "reference", seconds=60),
@@ -205,7 +206,7 @@ def command(runtime: Runtime, folder: Path) -> list[str]:
         if not (place / "node_modules").exists():
             place.mkdir(parents=True, exist_ok=True)
             subprocess.run(["npm", "install", "--silent", "--prefix", str(place), *runtime.packages], check=True)
-        where = "chromium" if runtime.name == "chromium" else "node"
+        where = runtime.name if runtime.name in ("chromium", "webgpu") else "node"
         return ["node", str(WORKERS / runtime.worker), str(place / "node_modules"), where]
     if not place.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)

@@ -9,6 +9,7 @@
     python -m tools.kernel_tables web NODE_MODULES             from the npm package onnxruntime-web: webgpu and webnn
     python -m tools.kernel_tables directml WHEEL               from a wheel of onnxruntime-directml
     python -m tools.kernel_tables tensorrt                     with onnxruntime-ep-nv-tensorrt-rtx-cu13
+    python -m tools.kernel_tables qnn                          with onnxruntime-qnn
 
 An environment with OpenVINO needs no PyTorch, so this file imports fx_onnx only for ONNX Runtime.
 """
@@ -24,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "kernels"
 OLDEST_OPSET = 7
@@ -309,17 +311,61 @@ def tensorrt() -> None:
 
     It compiles some thousand models, in half an hour.
     """
-    from fx_onnx.backends.tensorrt_compiler import libraries
+    import onnx_ir as ir
+
+    from fx_onnx.backends.tensorrt_compiler import PLUGINS, compile_model, libraries
     from fx_onnx.backends.tensorrt_engine import VERSION
+    from tools.compiled_kernels import rows
     from tools.kernels_in_libraries import tensorrt_operators
-    from tools.tensorrt_kernels import rows
+
+    def is_taken(proto: Any) -> bool:
+        return bool(compile_model(ir.from_proto(proto), {}).size)
 
     parser = f"{libraries()}/libtensorrt_onnxparser_rtx.so.{VERSION}"
     source = "engines for the test models of onnx, with the Python package onnxruntime-ep-nv-tensorrt-rtx-cu13"
-    found = rows(tensorrt_operators(parser, operator_versions()))
+    found = rows(tensorrt_operators(parser, operator_versions()), is_taken, PLUGINS)
     write("tensorrt", "TensorRT for RTX", VERSION, source, found, casts_float16=False)
 
 
+def qnn() -> None:
+    """Writes the operators and dtypes that the compiler of onnxruntime-qnn takes, with static shapes.
+
+    An operator whose name the library does not have is not compiled; a short name may be a number in its code.
+    Whether quantization is taken depends on the operator between.
+    """
+    import onnxruntime_qnn
+
+    from fx_onnx.backends.qnn_compiler import installed_version
+    from fx_onnx.backends.qnn_session import compile_file
+    from tools.compiled_kernels import in_a_fork, rows
+
+    def is_taken(proto: Any) -> bool:
+        return compile_file(proto.SerializeToString())[0] > 0
+
+    source = "the test models of onnx, compiled with the Python package onnxruntime-qnn"
+    library = Path(onnxruntime_qnn.get_library_path()).read_bytes()
+    named = [name for name in operator_versions() if len(name) < 10 or f"{name}\0".encode() in library]
+    found = rows(
+        named,
+        in_a_fork(is_taken),
+        ("QuantizeLinear", "DequantizeLinear"),
+        narrow=True,
+        dtypes=("bool", "uint8", "int8", "int32", "int64", "float16", "float"),
+    )
+    write("qnn", "onnxruntime-qnn", installed_version(), source, found, casts_float16=False)
+
+
 if __name__ == "__main__":
-    WRITERS = (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, coreml, reference, openvino, web, directml, tensorrt)
+    WRITERS = (
+        onnxruntime,
+        onnxruntime_oldest,
+        onnxruntime_cuda,
+        coreml,
+        reference,
+        openvino,
+        web,
+        directml,
+        tensorrt,
+        qnn,
+    )
     {each.__name__: each for each in WRITERS}[sys.argv[1]](*sys.argv[2:])

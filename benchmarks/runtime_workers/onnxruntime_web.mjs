@@ -1,9 +1,10 @@
-// Runs one model in onnxruntime-web's WebAssembly provider; benchmarks/runtimes.py starts it.
+// Runs one model in onnxruntime-web's WebAssembly or WebGPU provider; benchmarks/runtimes.py starts it.
 //
-//   node onnxruntime_web.mjs NODE_MODULES node|chromium JOB
+//   node onnxruntime_web.mjs NODE_MODULES node|chromium|webgpu JOB
 //
-// "chromium" runs it in a page of headless Chromium, which puppeteer-core drives. It prints {"loads": ..., "why": ...}
-// and writes the results to WRITTEN.RUN.OUTPUT.npy.
+// "chromium" and "webgpu" run it in a page of headless Chromium, which puppeteer-core drives; CHROMIUM has its path.
+// WebGPU is computed by SwiftShader, on the CPU. It prints {"loads": ..., "why": ..., "nodes": ...} and writes the
+// results to WRITTEN.RUN.OUTPUT.npy. "nodes" has the operators of each provider, which the log of ONNX Runtime tells.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -35,7 +36,7 @@ function save(file, { type, dims, data }) {
 }
 
 // Runs the model with each set of inputs. It is called here or in the page, so it uses nothing from outside but `ort`.
-async function infer(ort, model, runs) {
+async function infer(ort, model, runs, provider) {
   const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
   const base64 = (array) => {
     const view = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
@@ -50,8 +51,10 @@ async function infer(ort, model, runs) {
   const reply = { loads: false, why: "", results: [] };
   try {
     ort.env.wasm.numThreads = 1;
+    ort.env.logLevel = provider === "webgpu" ? "verbose" : "error";
+    const options = { executionProviders: [provider], logSeverityLevel: provider === "webgpu" ? 0 : 3 };
+    const session = await ort.InferenceSession.create(bytes(model), options);
     ort.env.logLevel = "error";
-    const session = await ort.InferenceSession.create(bytes(model), { executionProviders: ["wasm"] });
     reply.loads = true;
     for (const inputs of runs) {
       const feeds = {};
@@ -70,7 +73,20 @@ async function infer(ort, model, runs) {
   return reply;
 }
 
-async function inChromium(model, runs) {
+// Adds the operator of a message of the log, which lists the nodes of each provider after the provider's name. Where one
+// provider has all nodes, the log has their number only.
+function count(nodes, message) {
+  const text = message.split("VerifyEachNodeIsAssignedToAnEp]")[1] ?? "";
+  const [, provider, number] = /placed on \[(\w+)ExecutionProvider\]. Number of nodes: (\d+)/.exec(text) ?? [];
+  if (provider) {
+    nodes.last = provider;
+    nodes.counts[provider] = text.includes("All nodes") ? { all: Number(number) } : {};
+  }
+  const operator = /^ +(\w+) \(/.exec(text)?.[1];
+  if (operator) nodes.counts[nodes.last][operator] = (nodes.counts[nodes.last][operator] ?? 0) + 1;
+}
+
+async function inChromium(model, runs, provider) {
   const served = join(modules, "onnxruntime-web", "dist");
   const server = createServer((request, response) => {
     const name = new URL(request.url, "http://localhost").pathname.slice(1);
@@ -80,13 +96,17 @@ async function inChromium(model, runs) {
   });
   await new Promise((resolve) => server.listen(0, "localhost", resolve));
   const browser = await require("puppeteer-core").launch({
-    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"], protocolTimeout: 120_000,
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", protocolTimeout: 300_000,
+    args: ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"],
   });
   try {
     const page = await browser.newPage();
+    const nodes = { last: "", counts: {} };
+    page.on("console", (message) => (process.env.LOG ? console.error(message.text()) : 0, count(nodes, message.text())));
     await page.goto(`http://localhost:${server.address().port}/`);
-    await page.addScriptTag({ url: "/ort.wasm.min.js" });
-    return await page.evaluate(`(${infer})(ort, ${JSON.stringify(model)}, ${JSON.stringify(runs)})`);
+    await page.addScriptTag({ url: `/ort.${provider}.min.js` });
+    const given = [model, runs, provider].map((value) => JSON.stringify(value));
+    return { ...await page.evaluate(`(${infer})(ort, ${given})`), nodes: nodes.counts };
   } finally {
     await browser.close();
     server.close();
@@ -96,7 +116,9 @@ async function inChromium(model, runs) {
 const job = JSON.parse(text);
 const model = readFileSync(job.path).toString("base64");
 const runs = job.inputs.map((files) => Object.fromEntries(Object.entries(files).map(([name, file]) => [name, load(file)])));
-const reply = place === "chromium" ? await inChromium(model, runs) : await infer(require("onnxruntime-web"), model, runs);
+const reply = place === "node"
+  ? await infer(require("onnxruntime-web"), model, runs, "wasm")
+  : await inChromium(model, runs, place === "webgpu" ? "webgpu" : "wasm");
 reply.results.forEach((tensors, run) => tensors.forEach((each, i) => save(`${job.written}.${run}.${i}.npy`, each)));
-console.log(JSON.stringify({ loads: reply.loads, why: reply.why }).replace('"loads":', '"loads": '));
+console.log(JSON.stringify({ loads: reply.loads, why: reply.why, nodes: reply.nodes ?? {} }).replace('"loads":', '"loads": '));
 process.exit(0);

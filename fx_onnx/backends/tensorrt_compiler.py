@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from fx_onnx.backends import tensorrt_engine
 from fx_onnx.passes.traversal import all_nodes, graphs_of
-from fx_onnx.targets.compilation import Compilation, Refusal
+from fx_onnx.targets.compilation import Compilation, Refusal, one_line
 
 __all__ = ["PLUGINS", "compile_model", "libraries"]
 
@@ -81,16 +81,12 @@ def _compiled(arguments: Sequence[str], ranges: Mapping[str, Any]) -> Compilatio
     if run.returncode:
         return Compilation(_RUNTIME, refusals=(Refusal(f"the compiler ended: {run.stderr[-300:].strip()}"),))
     said = json.loads(run.stdout[run.stdout.index('{"parsed"') :])
-    refusals = [Refusal(_sentence(row["text"]), row["node"], row["operator"]) for row in said["problems"]]
+    refusals = [Refusal(one_line(row["text"]), row["node"], row["operator"]) for row in said["problems"]]
     if any(_SHAPE_INPUTS in text for text in said["errors"]):
         return Compilation(_RUNTIME, unjudged="the values of an input are sizes, which the profile would have to name")
     if not said["bytes"] and not refusals:
-        refusals.append(Refusal(_sentence("; ".join(said["errors"][-2:]))))
+        refusals.append(Refusal(one_line("; ".join(said["errors"][-2:]))))
     return Compilation(_RUNTIME, tuple(refusals), said["bytes"], tuple(said["kernels"]))
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split())[:400]
 
 
 def profile(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[list[int]]] | None:

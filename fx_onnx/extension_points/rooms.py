@@ -170,6 +170,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "mnn": "fx_onnx.backends.mnn:TARGET",
         "onnxruntime-cuda": "fx_onnx.backends.onnxruntime_cuda:TARGET",
         "tensorrt": "fx_onnx.backends.tensorrt:TARGET",
+        "qnn": "fx_onnx.backends.qnn:TARGET",
         "coreml": "fx_onnx.backends.coreml:TARGET",
         "directml": "fx_onnx.backends.directml:TARGET",
         "webgpu": "fx_onnx.backends.webgpu:TARGET",

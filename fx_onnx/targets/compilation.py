@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Compilation", "Refusal"]
+__all__ = ["Compilation", "Refusal", "one_line"]
+
+_LONGEST = 400
+
+
+def one_line(text: str) -> str:
+    """Returns the words of a compiler as one line of at most 400 characters."""
+    return " ".join(text.split())[:_LONGEST]
 
 
 @dataclass(frozen=True)

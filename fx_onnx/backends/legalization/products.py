@@ -98,7 +98,7 @@ def legalize_products_of_integers(f: NodeBuilder, a: Value, b: Value) -> Result:
     return f.Squeeze(product, lone) if lone else product
 
 
-@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn", "tensorrt"))
+@legalizes("MatMulInteger(a, b, *zero_points)", targets=("mnn", "qnn", "tensorrt"))
 def legalize_integer_products(f: NodeBuilder, a: Value, b: Value, zero_points: Sequence[Value | None]) -> Result:
     """MatMulInteger(a, b) → Cast(MatMul(Cast(a), Cast(b))) to int32; longer rows are the int32 sum of such parts.
 
@@ -207,6 +207,7 @@ def multiply_wide_integers(f: NodeBuilder, a: Value, b: Value, a_zero: Value | N
     return f.MatMul(shifted(a, a_zero), shifted(b, b_zero))
 
 
+@legalizes("Einsum(*operands)", targets=("qnn",))
 @legalizes("Einsum(*operands)", until=11)
 def einsum_by_products(f: NodeBuilder, operands: Sequence[Value]) -> Result:
     """Einsum(a, b) → ReduceSum(Mul(a, b)), with all labels of the equation as axes.
@@ -292,7 +293,7 @@ def legalize_quantization(f: NodeBuilder, node: ir.Node) -> Result:
 
 @legalizes(
     "QuantizeLinear(_, scale, _ | None)",
-    targets=("openvino", "tract"),
+    targets=("openvino", "qnn", "tract"),
     where={"scale": lambda scale: initializer_tensor(scale) is None},
 )
 def legalize_dynamic_quantization(f: NodeBuilder, node: ir.Node) -> Result:
@@ -300,7 +301,7 @@ def legalize_dynamic_quantization(f: NodeBuilder, node: ir.Node) -> Result:
 
     Legal because this is ONNX's definition of QuantizeLinear for 8-bit integers; both round half to even. OpenVINO
     (measured with 2026.4.1) reads QuantizeLinear as FakeQuantize, which takes no scale for each row of a dynamic axis.
-    tract (0.23.9) refuses any scale that is not a constant.
+    tract (0.23.9) and QNN (2.7) refuse any scale that is not a constant.
     """
     return legalize_quantization.function(f, node)
 
@@ -391,6 +392,21 @@ def legalize_asymmetric_dequantization(
     constant scales only.
     """
     return legalize_dequantization.function(f, node, q, scale, zero_point, block) if asymmetry(node) else None
+
+
+@legalizes("DequantizeLinear(q, scale, zero_point | None, block_size=block)", targets=("qnn",))
+def legalize_dequantization_by_channel(
+    f: NodeBuilder, node: ir.Node, q: Value, scale: Value, zero_point: Value | None, block: int
+) -> Result:
+    """DequantizeLinear(q, scale, zero_point) → (Cast(q) - zero_point) * scale, if there are several scales.
+
+    Legal because this is ONNX's definition. QNN (2.7) takes several scales for the weight of a quantized convolution
+    only, which stays, and no scale that is computed.
+    """
+    is_of_convolution = is_read_by(node.outputs[0], "Conv", "ConvTranspose")
+    if initializer_tensor(scale) is not None and (dims(scale) in ((), (1,)) or is_of_convolution):
+        return None
+    return "there is a scale for each block" if block else dequantize_tensor.function(f, node, q, scale, zero_point)
 
 
 @legalizes("Cast(w, to=to)", targets=("tensorrt",), where={"w": _is_weight_of_8_bits})

@@ -177,7 +177,7 @@ def legalize_scatter_reductions(
 @legalizes(
     "ScatterND(x, indices, updates, reduction=reduction)",
     "ScatterElements(x, indices, updates, reduction=reduction)",
-    targets=("tensorrt",),
+    targets=("qnn", "tensorrt"),
 )
 def legalize_scatters(
     f: NodeBuilder, node: ir.Node, x: Value, indices: Value, updates: Value, reduction: str

@@ -17,6 +17,7 @@ from fx_onnx.backends.legalization import (
     resizing,
     sampling,
     scatters,
+    static_shapes,
 )
 from fx_onnx.passes.legalization import legalize, rows
 from fx_onnx.passes.rewriter import Pass
@@ -36,6 +37,7 @@ SUBJECTS = (
     resizing,
     sampling,
     scatters,
+    static_shapes,
 )
 """The files of this room whose rows fill the table."""
 
