@@ -1,14 +1,13 @@
-"""Lists which case of the benchmarks runs each task in each client, and why a client has none.
+"""Lists why a client has no case for a task; the benchmarks run all others.
 
     python -m benchmarks.application_cases
 
-The table goes into docs/applications.md. ``tests/test_application_cases.py`` checks that it is complete.
+The table goes into docs/applications.md. ``tests/test_application_cases.py`` checks that each other task has a case.
 """
 
 from benchmarks.application_models import CASES, write_table
 from benchmarks.applications import has_class
 from benchmarks.applications_js import NAMES
-from fx_onnx.applications.tasks import TASKS
 
 IN_OPTIMUM, IN_JS = "optimum-onnx", "transformers.js"
 _SAME = "the files of feature-extraction"
@@ -36,8 +35,8 @@ def cases_of(task: str, client: str) -> list[str]:
 def rows() -> list[str]:
     """Returns the lines of the table."""
     found = [f"| task | {IN_OPTIMUM} | {IN_JS} |", "|---|---|---|"]
-    for task in sorted(TASKS):
-        cells = [", ".join(cases_of(task, each)) or WITHOUT.get(task, {})[each] for each in (IN_OPTIMUM, IN_JS)]
+    for task, reasons in WITHOUT.items():
+        cells = [reasons.get(client) or ", ".join(cases_of(task, client)) for client in (IN_OPTIMUM, IN_JS)]
         found.append(f"| {task} | {' | '.join(cells)} |")
     return found
 

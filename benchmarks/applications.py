@@ -142,9 +142,8 @@ def main() -> None:
     call = partial(run, python=options.client, precision=options.precision)
     found = outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
     if not options.only and options.precision == "fp32":
-        first = "| type | class | fx_onnx | optimum-onnx |"
-        names = {each.name: f"ORTModel{CLIENTS.get(each.auto, each.auto)}" for each in chosen}
-        write_table(first, [first, "|---|---|---|---|", *(f"| {key} | {names[key]} | {found[key]} |" for key in found)])
+        first = "| type | fx_onnx | optimum-onnx |"
+        write_table(first, [first, "|---|---|---|", *(f"| {name} | {cells} |" for name, cells in found.items())])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every task is run in each client that has a class for it, and docs/applications.md shows by which cases."""
+"""Every task is run in each client that has a class for it, and docs/applications.md shows the results."""
 
 from __future__ import annotations
 

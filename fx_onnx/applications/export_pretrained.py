@@ -19,6 +19,9 @@ from fx_onnx.applications.parts import Part, decoder_of_tokens
 from fx_onnx.applications.precisions import Converted, convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
 from fx_onnx.applications.source import Source, is_packed, read_source
+from fx_onnx.applications.streams import check_stream, describe_states
+from fx_onnx.applications.tasks import MODULES
+from fx_onnx.capture.pytrees import register
 from fx_onnx.export import export
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.files.destination import check_folder
@@ -89,7 +92,7 @@ def export_pretrained(
     opset_version: int | None = None,
     verify: bool = True,
     processor: Any = None,
-    inputs: Mapping[str, Tensor] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     calibration: Iterable[Mapping[str, Tensor]] | None = None,
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     trust_remote_code: bool = False,
@@ -105,11 +108,11 @@ def export_pretrained(
 
     Args:
         source: a folder that ``save_pretrained`` wrote, a model of transformers, or a pipeline of transformers or
-            diffusers.
+            diffusers; an ``nn.Module`` for the task ``stream``.
         output: the folder to write. An older one is replaced, with all files in it, if fx_onnx wrote its ONNX files.
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
         layout: ``optimum``, which is the default, ``optimum-two-decoders``, ``sentence-transformers``,
-            ``transformers.js``, ``diffusers``, ``model-package`` or ``genai``.
+            ``transformers.js``, ``diffusers``, ``model-package``, ``genai`` or ``sherpa-onnx``.
         precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static`` or ``a16w8``; several of them if the
             layout names their files.
         target: as for ``export``; None is the runtime of the layout.
@@ -119,7 +122,8 @@ def export_pretrained(
         processor: the tokenizer, image processor, feature extractor or processor of the model; None takes that of the
             source. It makes the example inputs, and its files are written if the source is no folder.
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
-            neither in them nor made by the processor is derived from the config.
+            neither in them nor made by the processor is derived from the config. For the task ``stream``, they are a
+            chunk and the first states, which may be lists, tuples, dicts or caches of tensors.
         calibration: for ``int8-static`` and ``a16w8``, inputs like those of the application, about 100, each a dict of
             all inputs of the model by name.
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
@@ -137,7 +141,8 @@ def export_pretrained(
         OnnxExporterError: the export of a part fails.
     """
     check_folder("The folder", output)
-    _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters, inputs)
+    _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters)
+    _check_tensors(inputs, trees=task in MODULES)
     chosen, precisions = choose(layout, precision, opset_version)
     calibrating = _calibration_inputs(calibration, precisions)
     path = Path(output)
@@ -233,17 +238,18 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
         )
 
 
-def _check_types(flags: Mapping[str, Any], adapters: Any, inputs: Any) -> None:
+def _check_types(flags: Mapping[str, Any], adapters: Any) -> None:
     for name, flag in flags.items():
         check_flag(name, flag)
     check_mapping("adapters", adapters, "folders by the names of adapters")
-    _check_tensors(inputs)
 
 
-def _check_tensors(inputs: Any) -> None:
+def _check_tensors(inputs: Any, *, trees: bool) -> None:
     check_mapping("inputs", inputs, "tensors by the names of parameters")
+    register(dict(inputs or {}))
     for name, value in (inputs or {}).items():
-        if not isinstance(value, Tensor):
+        leaves = pytree.tree_leaves(value) if trees else [value]
+        if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
             raise ArgumentError(f"The input {shown(name)} must be a tensor, not {shown(value)}.")
 
 
@@ -305,6 +311,8 @@ def _written(
     parts: list[Part], precisions: Sequence[str], model: Any, folder: Path, form: _Form
 ) -> Iterator[ExportedFile]:
     """Yields each file after it was written."""
+    described = form.layout.metadata(parts) if form.layout.metadata is not None else {}
+    parts = [replace(part, metadata=described.get(part.name, {})) for part in parts]
     pairs = [(precision, part) for precision in precisions for part in parts]
     for number, (precision, part) in enumerate(pairs, 1):
         count = f" ({number} of {len(pairs)})" if len(pairs) > 1 else ""
@@ -322,6 +330,11 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         # The example may have values out of the ranges.
         part = replace(part, kwargs={name: form.calibration[0][name] for name in part.kwargs})
     difference = _verified(program, part, converted.rtol) if form.verify else None
+    if part.initial:
+        program.model.metadata_props.update(describe_states(program, part))
+        if form.verify:
+            check_stream(program, replace(part, module=converted.module), converted.rtol)
+    program.model.metadata_props.update(part.metadata)
     make_optional(program.model, part)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     for adapter in form.adapters:

@@ -68,11 +68,11 @@ def _save_config(part: Any, folder: Path) -> None:
     """Writes the files of a part of a model but its weights."""
     if hasattr(part, "forward") and hasattr(part, "save_config"):  # a model of diffusers
         part.save_config(folder)
-    elif hasattr(part, "forward"):
+    elif hasattr(part, "forward") and hasattr(part, "config"):
         config = copy.deepcopy(part.config)
         config.architectures = [type(part).__name__]
         config.save_pretrained(folder)
-    elif part is not None:
+    elif hasattr(part, "save_pretrained"):
         part.save_pretrained(folder)
 
 

@@ -98,6 +98,7 @@ class Layout:
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
         shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
+        metadata: returns the metadata of the file of each part, by its name, from the parts.
         is_genai: whether ``ONNXProgram.save_genai`` writes a decoder and its config. Of a model that reads images or
             sounds too, it is the decoder of tokens.
     """
@@ -113,6 +114,7 @@ class Layout:
     form: str = "merged"
     shares_weights: bool = False
     write_index: Callable[[Path, Sequence[str]], None] | None = None
+    metadata: Callable[[Sequence[Any]], Mapping[str, Mapping[str, str]]] | None = None
     is_genai: bool = False
 
     def __post_init__(self) -> None:
@@ -136,6 +138,13 @@ _OF_PIPELINES = (
 
 _RUNTIME = "onnxruntime"
 """It has products with weights of 4 bits in float32. Those of the standard are rounded to 8 bits by default."""
+
+
+def _sherpa_metadata(parts: Sequence[Any]) -> Mapping[str, Mapping[str, str]]:
+    from fx_onnx.applications.sherpa import sherpa_metadata  # it imports torch
+
+    return sherpa_metadata(parts)
+
 
 _OWN = {
     "optimum": Layout(
@@ -178,6 +187,14 @@ _OWN = {
         target=_RUNTIME,
         shares_weights=True,
         write_index=write_manifest,
+    ),
+    "sherpa-onnx": Layout(
+        files={name: name for name in ("model", "encoder", "decoder", "joiner")},
+        suffixes=_ONE_NAME,
+        required=(),
+        target=_RUNTIME,
+        external_data=False,
+        metadata=_sherpa_metadata,
     ),
     "genai": Layout(
         files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},

@@ -47,6 +47,8 @@ class Part:
         outputs: the names of the graph outputs, in order.
         forms: the forms of the model that it belongs to, of which a layout takes one; empty for all forms.
         larger: images with which the model is captured, instead of those of the example, if they keep its sizes right.
+        metadata: what the file tells the application beside the graph.
+        initial: the arguments that are the first states of a stream, which are zero.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Part:
     outputs: tuple[str, ...]
     forms: tuple[str, ...] = ()
     larger: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    initial: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Fields(torch.nn.Module):

@@ -62,6 +62,12 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
             f"processor must be a tokenizer or processor of transformers, not {shown(processor)}.",
             id=MessageId.MODEL_SOURCE,
         )
+    from fx_onnx.applications.tasks import MODULES
+
+    if isinstance(task, str) and task in MODULES:
+        if not hasattr(source, "named_modules"):
+            raise ArgumentError(f"The task {task} takes an nn.Module, not {shown(source)}.", id=MessageId.MODEL_SOURCE)
+        return Source(source.eval(), task, MODULES[task], None, ())
     own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
@@ -246,14 +252,18 @@ def find_row(
     Raises:
         ArgumentError: there is no such row.
     """
-    from fx_onnx.applications.tasks import OTHER_NAMES, TASKS  # it imports torch, which a refused folder does not need
+    from fx_onnx.applications.tasks import (
+        MODULES,
+        OTHER_NAMES,
+        TASKS,
+    )  # it imports torch, which a refused folder does not need
 
     if task is not None and not (isinstance(task, str) and task in TASKS):
         plain = task.removesuffix("-with-past") if isinstance(task, str) else ""  # the suffix is optimum's
         name = OTHER_NAMES.get(plain, plain)
         hint = f"; here it is {name!r}." if name in TASKS else did_you_mean(task, TASKS) or "."
         raise ArgumentError(
-            f"The task {shown(task)} is not one of {', '.join(TASKS)}{hint}", id=MessageId.COMMAND_OPTION
+            f"The task {shown(task)} is not one of {', '.join([*TASKS, *MODULES])}{hint}", id=MessageId.COMMAND_OPTION
         )
     fitting = list(_fitting(task, config, trust_remote_code))
     exact = [(name, row) for name, row, classes in fitting if architecture in {cls.__name__ for cls in classes}]

@@ -15,10 +15,11 @@ from fx_onnx.applications.mask_generation import mask_generation
 from fx_onnx.applications.music import music
 from fx_onnx.applications.parts import Part, decoder, half, multiple_choice, one_graph
 from fx_onnx.applications.speech import speech
+from fx_onnx.applications.streams import stream
 from fx_onnx.applications.vision_language import image_text_to_text
 from fx_onnx.extension_points.plugins import Group, Records
 
-__all__ = ["PIPELINE", "TASKS", "Task", "rows_of"]
+__all__ = ["MODULES", "PIPELINE", "TASKS", "Task", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,10 @@ OTHER_NAMES = {
 
 PIPELINE = Task("DiffusionPipeline", (), diffusion)
 """The row of a pipeline of diffusers, which is no task of transformers."""
+
+
+MODULES = {"stream": Task("Module", (), stream)}
+"""The tasks of any ``nn.Module``, which no class of transformers has."""
 
 
 def rows_of(task: str | None) -> Iterator[tuple[str, Task]]:
