@@ -142,7 +142,7 @@ def export_pretrained(
     """
     check_folder("The folder", output)
     _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters)
-    _check_tensors(inputs, trees=task in MODULES)
+    _check_tensors(inputs, trees=isinstance(task, str) and task in MODULES)
     chosen, precisions = choose(layout, precision, opset_version)
     calibrating = _calibration_inputs(calibration, precisions)
     path = Path(output)
@@ -244,7 +244,7 @@ def _check_types(flags: Mapping[str, Any], adapters: Any) -> None:
     check_mapping("adapters", adapters, "folders by the names of adapters")
 
 
-def _check_tensors(inputs: Any, *, trees: bool) -> None:
+def _check_tensors(inputs: Any, *, trees: bool = False) -> None:
     check_mapping("inputs", inputs, "tensors by the names of parameters")
     register(dict(inputs or {}))
     for name, value in (inputs or {}).items():
