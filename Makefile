@@ -88,6 +88,7 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/qnn onnxruntime-qnn==2.7.0
 	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
+	$(BIN)/python -m benchmarks.runtimes --runtimes openvino,onnxruntime-web,webgpu,onnxruntime,reference,tract,mnn
 
 N ?= 1000
 fuzz: $(INSTALLED)

@@ -1,8 +1,9 @@
 """Exports tiny models for transformers.js in all precisions, runs them in Node, and compares with PyTorch.
 
-    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...] [--kept FILE]
+    python -m benchmarks.applications_js --modules FOLDER [--only NAME...] [--precisions NAME...] [--webgpu]
 
-FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). The reference is the
+FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). With ``--webgpu``, which
+needs puppeteer-core too, a page of headless Chromium runs the models with ``device: "webgpu"``. The reference is the
 module in the same precision. A model that generates does it twice: freely, and with PyTorch's tokens, so that the
 logits of each step can be compared. The table goes into docs/applications.md.
 """
@@ -35,24 +36,29 @@ NAMES = (
     *("musicgen", "speecht5", "clap"),
 )
 
-CLIENT = """
+_BROWSER = Path(__file__).with_name("runtime_workers") / "transformers_webgpu.mjs"
+IN_NODE = """
 import fs from "fs";
 const { env, Tensor, LogitsProcessor, ...classes } = await import("@huggingface/transformers");
 const [folder, name, dtype, method, output] = process.argv.slice(2);
+const device = undefined;
 env.allowRemoteModels = false;
 env.localModelPath = folder + "/";
 const read = (file) => JSON.parse(fs.readFileSync(`${folder}/${file}.json`));
 const write = (file, { dims, data }) =>
   fs.writeFileSync(`${folder}/${file}.json`, JSON.stringify({ dims, values: Array.from(data, Number) }));
+"""
+
+CLIENT = """
 const given = {};
 for (const [key, [dims, values]] of Object.entries(read("given")))
   given[key] = /_(values|features|points|embeddings)$/.test(key)
     ? new Tensor("float32", Float32Array.from(values), dims)
     : new Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
-const model = await classes[name].from_pretrained("out", { dtype });
+const model = await classes[name].from_pretrained("out", { dtype, device });
 if (method === "speech") {
   const file = { model_file_name: "decoder_postnet_and_vocoder" };
-  const vocoder = await classes.SpeechT5HifiGan.from_pretrained("out", { dtype, ...file });
+  const vocoder = await classes.SpeechT5HifiGan.from_pretrained("out", { dtype, device, ...file });
   const { input_ids, speaker_embeddings } = given;
   const options = { vocoder, threshold: 9, maxlenratio: RATIO };
   write("found", (await model.generate_speech(input_ids, speaker_embeddings, options)).waveform);
@@ -83,15 +89,16 @@ if (method === "speech") {
 """.replace("RATIO", str(RATIO))
 
 
-def run(chosen: Case, precision: str, folder: Path, modules: Path) -> str:
+def run(chosen: Case, precision: str, folder: Path, modules: Path, in_browser: bool) -> str:
     """Returns the client's difference from PyTorch and the distance from fp32, or what failed."""
     model = saved(chosen, folder / "source")
-    (folder / "run.mjs").write_text(CLIENT, encoding="utf-8")
+    (folder / "client.js").write_text(CLIENT, encoding="utf-8")
+    (folder / "run.mjs").write_text(IN_NODE + CLIENT, encoding="utf-8")
     (folder / "node_modules").symlink_to((modules / "node_modules").resolve())
-    return _one(precision, model, chosen, folder)
+    return _one(precision, model, chosen, folder, in_browser)
 
 
-def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
+def _one(precision: str, model: Any, chosen: Case, folder: Path, in_browser: bool) -> str:
     source = folder / "source"
     try:
         fx_onnx.export_pretrained(
@@ -113,7 +120,8 @@ def _one(precision: str, model: Any, chosen: Case, folder: Path) -> str:
     output = "logits" if "tokens" in want else next(reversed(parts.values())).outputs[0]
     call = "generate" if "tokens" in want else "speech" if "speaker_embeddings" in given else "forward"
     name = chosen.in_js or type(model).__name__
-    command = ["node", "run.mjs", str(folder), name, precision, call, output]
+    started = [str(_BROWSER), str(folder / "node_modules"), "client.js"] if in_browser else ["run.mjs", str(folder)]
+    command = ["node", *started, name, precision, call, output]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         return f"fails: {next((line for line in done.stderr.splitlines() if 'Error: ' in line), done.stderr[-300:])}"
@@ -211,12 +219,16 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
+    parser.add_argument("--webgpu", action="store_true", help="in a browser, on WebGPU; the page does not change then")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
     pairs = [(name, precision) for name in options.only or NAMES for precision in options.precisions]
-    runs = {f"{name} {each}": partial(run, case(name), each, modules=options.modules) for name, each in pairs}
+    runs = {
+        f"{name} {each}": partial(run, case(name), each, modules=options.modules, in_browser=options.webgpu)
+        for name, each in pairs
+    }
     found = outcomes(runs, options.kept)
-    if not options.only:
+    if not options.only and not options.webgpu:
         first = f"| in Node | {' | '.join(options.precisions)} |"
         cells = {name: [found[f"{name} {each}"] for each in options.precisions] for name in NAMES}
         rows = [f"| {name} | {' | '.join(row)} |" for name, row in cells.items()]

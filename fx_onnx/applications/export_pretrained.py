@@ -312,7 +312,7 @@ def _written(
 ) -> Iterator[ExportedFile]:
     """Yields each file after it was written."""
     described = form.layout.metadata(parts) if form.layout.metadata is not None else {}
-    parts = [replace(part, metadata=described.get(part.name, {})) for part in parts]
+    parts = [replace(part, metadata={**part.metadata, **described.get(part.name, {})}) for part in parts]
     pairs = [(precision, part) for precision in precisions for part in parts]
     for number, (precision, part) in enumerate(pairs, 1):
         count = f" ({number} of {len(pairs)})" if len(pairs) > 1 else ""

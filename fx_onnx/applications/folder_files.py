@@ -68,7 +68,7 @@ def _save_config(part: Any, folder: Path) -> None:
     """Writes the files of a part of a model but its weights."""
     if hasattr(part, "forward") and hasattr(part, "save_config"):  # a model of diffusers
         part.save_config(folder)
-    elif hasattr(part, "forward") and hasattr(part, "config"):
+    elif hasattr(part, "forward") and hasattr(getattr(part, "config", None), "save_pretrained"):
         config = copy.deepcopy(part.config)
         config.architectures = [type(part).__name__]
         config.save_pretrained(folder)

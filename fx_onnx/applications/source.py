@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,9 +66,7 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     from fx_onnx.applications.tasks import MODULES
 
     if isinstance(task, str) and task in MODULES:
-        if not hasattr(source, "named_modules"):
-            raise ArgumentError(f"The task {task} takes an nn.Module, not {shown(source)}.", id=MessageId.MODEL_SOURCE)
-        return Source(source.eval(), task, MODULES[task], None, ())
+        return _module(source, task, MODULES[task])
     own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
@@ -91,6 +90,22 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
     if row.auto == "AutoModelForTextToSpectrogram" and (folder / "vocoder").is_dir():
         row = _with_vocoder(row, _in_float32(load_model(folder / "vocoder", None, "SpeechT5HifiGan"), is_own=True))
     return Source(model, name, row, folder, own or _load_processors(folder, trust_remote_code))
+
+
+def _module(source: Any, task: str, row: Task) -> Source:
+    """Returns the source of a module that is no model of transformers.
+
+    Raises:
+        ArgumentError: the source is no module, and no folder that the task can load.
+    """
+    folder = Path(source) if row.load is not None and isinstance(source, (str, os.PathLike)) else None
+    model = source
+    if folder is not None and row.load is not None:
+        with reading_folder(folder, row.auto):
+            model = row.load(folder)
+    if not hasattr(model, "named_modules"):
+        raise ArgumentError(f"The task {task} takes an nn.Module, not {shown(source)}.", id=MessageId.MODEL_SOURCE)
+    return Source(model.eval(), task, row, folder, ())
 
 
 def _in_float32(model: Any, *, is_own: bool) -> Any:
@@ -211,8 +226,8 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
 
 
 @contextmanager
-def reading_folder(folder: Path) -> Iterator[None]:
-    """Turns an error of transformers about a folder into an ArgumentError. Its bars are hidden as those of exports.
+def reading_folder(folder: Path, library: str = "transformers") -> Iterator[None]:
+    """Turns an error of a library about a folder into an ArgumentError. Its bars are hidden as those of exports.
 
     The code of a class is imported where it is first named, for which a package may be missing or damaged.
     """
@@ -231,7 +246,7 @@ def reading_folder(folder: Path) -> Iterator[None]:
         cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
         hint = "; install the torchvision of this torch, from the same index." if "torchvision::" in cause else ""
         raise ArgumentError(
-            f"transformers cannot load {folder}: {text}{cause}{hint}", id=MessageId.MODEL_SOURCE
+            f"{library} cannot load {folder}: {text}{cause}{hint}", id=MessageId.MODEL_SOURCE
         ) from error
     finally:
         if is_hidden:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from fx_onnx.applications.diffusion import diffusion
 from fx_onnx.applications.encoder_decoder import encoder_decoder
 from fx_onnx.applications.mask_generation import mask_generation
 from fx_onnx.applications.music import music
 from fx_onnx.applications.parts import Part, decoder, half, multiple_choice, one_graph
+from fx_onnx.applications.policies import load_policy, robot_policy
 from fx_onnx.applications.speech import speech
 from fx_onnx.applications.streams import stream
 from fx_onnx.applications.vision_language import image_text_to_text
@@ -32,12 +35,14 @@ class Task:
         outputs: the fields of the model's result that are outputs of the graph.
         parts: returns the parts of a model, from the outputs and the inputs (``Given``) that are given.
         method: a method without which the row does not fit a model.
+        load: returns the module in a folder, for a task of modules of another library than transformers.
     """
 
     auto: str
     outputs: tuple[str, ...]
     parts: Callable[..., list[Part]] = one_graph
     method: str = ""
+    load: Callable[[Path], Any] | None = None
 
 
 _LOGITS = ("logits",)
@@ -138,8 +143,11 @@ PIPELINE = Task("DiffusionPipeline", (), diffusion)
 """The row of a pipeline of diffusers, which is no task of transformers."""
 
 
-MODULES = {"stream": Task("Module", (), stream)}
-"""The tasks of any ``nn.Module``, which no class of transformers has."""
+MODULES = {
+    "stream": Task("Module", (), stream),
+    "robot-policy": Task("PreTrainedPolicy", ("action",), robot_policy, load=load_policy),
+}
+"""The tasks of an ``nn.Module`` that is no model of transformers."""
 
 
 def rows_of(task: str | None) -> Iterator[tuple[str, Task]]:

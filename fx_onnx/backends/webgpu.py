@@ -1,4 +1,4 @@
-"""ONNX Runtime Web with its WebGPU provider. Not executed."""
+"""ONNX Runtime Web with its WebGPU provider. Executed by SwiftShader, on a CPU."""
 
 from fx_onnx.targets.target import Target
 
@@ -7,6 +7,7 @@ __all__ = ["TARGET"]
 TARGET = Target(
     name="webgpu",
     versions="onnxruntime-web 1.30, WebGPU provider",
+    executed=True,
     table="webgpu",
     notes=("A node without a kernel runs in the WebAssembly provider, between two copies.",),
 )

@@ -19,6 +19,7 @@ from onnx_ir.tensor_adapters import TorchTensor
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.compat.jit_scalar_type import JitScalarType
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.arguments import shown
 from fx_onnx.onnx_model import dtypes, metadata
 from fx_onnx.onnx_model.weights import as_torch
@@ -81,7 +82,11 @@ class GraphContext:
             raise NotImplementedError(f"symbolic calls {opname}, an operator of TorchScript, which ONNX does not have")
         domain = "" if domain == "onnx" else domain
         inputs = [self._input(argument) for argument in raw_args]
-        results = self._op.emit(op_type, *inputs, domain=domain, outputs=outputs, **_attributes(kwargs))
+        attributes = _attributes(kwargs)
+        standard = find("symbolic operators", opname) if opname in TABLE["symbolic operators"] else None
+        results = standard(self._op, *inputs, **attributes) if standard is not None else None
+        if results is None:
+            results = self._op.emit(op_type, *inputs, domain=domain, outputs=outputs, **attributes)
         return self._results(results, outputs)
 
     def onnxscript_op(
@@ -180,7 +185,9 @@ class SymbolicValue:
 
     def setType(self, type: SymbolicType) -> SymbolicValue:
         """Sets the dtype and the sizes, which ONNX cannot infer for other domains; returns the value."""
-        if (dtype := type.dtype()) is not None:
+        producer = self.value.producer()
+        is_inferred = producer is not None and not producer.domain and self.value.dtype is not None
+        if (dtype := type.dtype()) is not None and not is_inferred:
             self.value.type = ir.TensorType(dtypes.onnx_dtype(dtype))
         if (sizes := type.sizes()) is not None:
             self._op.with_sizes(self.value, sizes)

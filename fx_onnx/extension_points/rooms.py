@@ -210,6 +210,11 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "linear attention": "fx_onnx.libraries.recurrences:runtime_linear_attention",
         "causal convolution": "fx_onnx.libraries.recurrences:causal_conv1d",
     },
+    "symbolic operators": {
+        "trt::TRT_FP8QuantizeLinear": "fx_onnx.quantized_weights.tensorrt_operators:quantize_fp8",
+        "trt::TRT_FP8DequantizeLinear": "fx_onnx.quantized_weights.tensorrt_operators:dequantize_fp8",
+        "trt::DequantizeLinear": "fx_onnx.quantized_weights.tensorrt_operators:fake_quantize_int4",
+    },
     "passes": {
         "fuse_dequantize_linear": "fx_onnx.quantized_weights.dequantized_weights:fuse_dequantize_linear",
         "fuse_unpacked_weights": "fx_onnx.quantized_weights.dequantized_weights:fuse_unpacked_weights",
@@ -247,6 +252,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
 """What is handled → where: a module, or ``module:name``. The group of targets has plug-ins too.
 
 The group "forwards" has the attribute by which a library marks its layers, and what replaces their forwards.
+The group "symbolic operators" has what a ``symbolic`` of a library emits, and its form in the standard.
 The group "modules" has the modules of torch.onnx that are imported from fx_onnx. "moved modules" are those that the
 documentation of version 0.2 named by another path; importing from them warns.
 """

@@ -6,8 +6,6 @@ all the same, so a table of 512 rows makes ``n <= 512`` a bound: for other sizes
 
 from __future__ import annotations
 
-import re
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.operators import aten
 
@@ -34,7 +32,6 @@ _DTYPES = {
 }  # fmt: skip
 """The dtypes that hold the positions of a sequence exactly."""
 _MASKS = {torch.bool, torch.uint8}
-_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
 _LOOKUPS = frozenset({
     "gather", "index_add", "index_copy", "index_fill", "index_select", "scatter", "scatter_add", "scatter_reduce",
 })  # fmt: skip
@@ -86,7 +83,7 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
                 if not is_static and low != 0:  # no index is outside of an empty table if there is no index
                     bounds = [sympy.Or(bound, sympy.Lt(high, low)) for bound in bounds]
                 for condition in (bound for bound in bounds if bound.free_symbols):
-                    yield condition.xreplace(defined), _line(node), is_static, node.target in _CHECKED
+                    yield condition.xreplace(defined), call_line(node).strip(), is_static, node.target in _CHECKED
 
 
 def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:
@@ -162,10 +159,3 @@ def _scalar(argument: Any) -> Range | None:
     """Returns the range of a number; None for a tensor, or for a node whose value is unknown."""
     value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
     return None if value is None or isinstance(value, torch.Tensor) else (expression(value), expression(value))
-
-
-def _line(node: torch.fx.Node) -> str:
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return innermost_line(
-        [traceback.FrameSummary(file, int(line), name, line=code) for file, line, name, code in frames]
-    )

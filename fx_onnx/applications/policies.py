@@ -1,0 +1,173 @@
+"""The part of a policy of lerobot: observations and noise to a chunk of actions, with the normalization of both.
+
+The inputs have the names of the policy's config, such as ``observation.images.top``. What the policy draws is an input
+too, so the caller chooses the noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fx_onnx.applications.parts import Given, Part, running
+from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.findings import warn
+from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.torch_private import pytree
+
+__all__ = ["load_policy", "robot_policy"]
+
+_BATCH = 2
+_TOKENS, _MASK = "observation.language.tokens", "observation.language.attention_mask"
+
+
+def load_policy(folder: Path) -> nn.Module:
+    """Returns the policy in a folder, whose ``normalizers`` are the two steps of its processors, or None.
+
+    Raises:
+        ArgumentError: lerobot is not installed.
+    """
+    try:
+        from lerobot.configs.policies import PreTrainedConfig  # type: ignore[import-not-found, unused-ignore]
+        from lerobot.policies.factory import (  # type: ignore[import-not-found, unused-ignore]
+            get_policy_class,
+            make_pre_post_processors,
+        )
+    except ImportError as error:
+        raise ArgumentError(
+            f"A policy needs the package lerobot: pip install lerobot ({error}).", id=MessageId.MISSING_PACKAGE
+        ) from None
+    config = PreTrainedConfig.from_pretrained(folder, local_files_only=True)
+    config.device = "cpu"
+    policy = get_policy_class(config.type).from_pretrained(folder, config=config, local_files_only=True)
+    policy.normalizers = None
+    if (folder / "policy_preprocessor.json").is_file():
+        processors = make_pre_post_processors(
+            config,
+            pretrained_path=str(folder),
+            preprocessor_overrides={"device_processor": {"device": "cpu"}},
+            postprocessor_overrides={"device_processor": {"device": "cpu"}},
+        )
+        policy.normalizers = tuple(map(_normalizer, processors))
+    return policy  # type: ignore[no-any-return]
+
+
+def _normalizer(processor: Any) -> Any:
+    return next((step for step in processor.steps if hasattr(step, "_apply_transform")), None)
+
+
+class _Draws(TorchFunctionMode):
+    """Notes what a policy draws.
+
+    Attributes:
+        noise: the numbers of each draw.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Notes numbers of a normal distribution."""
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.randn, torch.randn_like, torch.normal):
+            self.noise.append(result)
+        return result
+
+
+class _Policy(nn.Module):
+    """Predicts a chunk of actions."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.policy = policy
+        normalizers: tuple[Any, Any] = getattr(policy, "normalizers", None) or (None, None)
+        self.inputs, self.outputs = normalizers
+
+    def forward(self, observation: dict[str, Any], noise: Tensor | None = None) -> dict[str, Tensor]:
+        """Observations (batch, ...) by name, and noise, to actions (batch, chunk, size)."""
+        batch = dict(_flat("observation", observation))
+        if self.inputs is not None:
+            batch = self.inputs._normalize_observation(batch, inverse=False)  # lerobot has no public name
+        drawn = {} if noise is None else {"noise": noise}
+        actions = self.policy.predict_action_chunk(batch, **drawn)
+        if self.outputs is not None:
+            actions = self.outputs._normalize_action(actions, inverse=True)
+        return {"action": actions}
+
+
+def _flat(path: str, tree: Any) -> list[tuple[str, Tensor]]:
+    if isinstance(tree, Mapping):
+        return [item for key, value in tree.items() for item in _flat(f"{path}.{key}", value)]
+    return [(path, tree)]
+
+
+def robot_policy(policy: Any, fields: Sequence[str], given: Given) -> list[Part]:
+    """Returns the part of a policy, from normalized or unnormalized observations as its processors take them.
+
+    Raises:
+        ArgumentError: the policy predicts no chunk of actions, or does not run.
+    """
+    if not hasattr(policy, "predict_action_chunk") or not hasattr(policy.config, "input_features"):
+        raise ArgumentError(
+            f"{type(policy).__name__} is no policy of lerobot that predicts a chunk of actions.",
+            id=MessageId.MODEL_SOURCE,
+        )
+    if getattr(policy, "normalizers", None) is None:
+        warn(
+            "The policy has no processors, so its observations and actions are not normalized: give a folder that has "
+            "policy_preprocessor.json.",
+            MessageId.MODEL_SOURCE,
+        )
+    policy.reset()
+    module = _Policy(policy.eval()).eval()
+    observations = {**_examples(policy), **given}
+    kwargs: dict[str, Any] = {}
+    for name, value in observations.items():
+        *path, last = name.split(".")
+        inner = kwargs
+        for key in path:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    with running(policy, f"the examples of {', '.join(observations)}"), _Draws() as draws:
+        batch = (
+            observations if module.inputs is None else module.inputs._normalize_observation(observations, inverse=False)
+        )
+        policy.predict_action_chunk(batch)
+    if len(draws.noise) > 1:
+        raise ArgumentError(
+            f"{type(policy).__name__} draws noise {len(draws.noise)} times, and its predict_action_chunk takes one; "
+            "choose a scheduler that draws it once, such as DDIM.",
+            id=MessageId.MODEL_SOURCE,
+        )
+    if draws.noise:
+        kwargs["noise"] = draws.noise[0]
+    shapes = pytree.tree_map(lambda leaf: {0: "batch"}, kwargs)
+    return [Part("model", module, kwargs, shapes, ("action",), metadata={"policy": json.dumps(_description(policy))})]
+
+
+def _examples(policy: Any) -> dict[str, Tensor]:
+    """Returns observations of the shapes in the config, with several steps if the policy keeps them in a queue."""
+    config = policy.config
+    steps = (config.n_obs_steps,) if "observation.state" in getattr(policy, "_queues", {}) else ()
+    examples = {name: torch.rand(_BATCH, *steps, *feature.shape) for name, feature in config.input_features.items()}
+    if hasattr(config, "tokenizer_max_length"):
+        tokens = torch.randint(1, 100, (_BATCH, config.tokenizer_max_length))
+        examples |= {_TOKENS: tokens, _MASK: torch.ones_like(tokens, dtype=torch.bool)}
+    return examples
+
+
+def _description(policy: Any) -> dict[str, Any]:
+    config = policy.config
+    return {
+        "type": config.type,
+        "n_obs_steps": config.n_obs_steps,
+        "n_action_steps": config.n_action_steps,
+        "normalized": getattr(policy, "normalizers", None) is not None,
+    }
