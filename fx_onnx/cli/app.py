@@ -168,7 +168,7 @@ Layout = Annotated[
 Precision = Annotated[
     list[str] | None,
     typer.Option(
-        help="With --layout: fp32, fp16, int8, q4, q4f16, int8-static or a16w8. Repeat it for transformers.js."
+        help="With --layout: fp32, fp16, int8, q8, q4, q4f16, int8-static or a16w8. Repeat it for transformers.js."
     ),
 ]
 Calibration = Annotated[
