@@ -69,7 +69,9 @@ def _run(program: Program, folder: Path) -> dict[str, str]:
 
 def _skip_without_packages(source: str) -> None:
     """Skips the test if the program needs a package that fx_onnx does not need and that is not installed."""
-    for package in {"torchao", "transformers"} & set(re.findall(r"^(?:import|from) (\w+)", source, re.M)):
+    for package in {"onnxruntime_qnn", "torchao", "transformers"} & set(
+        re.findall(r"^(?:import|from) (\w+)", source, re.M)
+    ):
         pytest.importorskip(package)
     if re.search("^import torchvision", source, re.M):
         import_module("tests.torchvision_cpu")  # skips too, and replaces the kernels of torchvision where needed

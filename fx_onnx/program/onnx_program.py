@@ -177,7 +177,8 @@ class ONNXProgram:
 
         The result is true if the compiler took the model, or the table has a kernel for every node. As text, it lists
         the nodes without one, their lines in the model's code and the opset that would help. Nothing is run: the tables
-        do not tell everything, and the result says what. TensorRT has a compiler, in ``fx_onnx[tensorrt]``.
+        do not tell everything, and the result says what. TensorRT and QNN have compilers, in ``fx_onnx[tensorrt]`` and
+        ``fx_onnx[qnn]``.
 
         Args:
             target: the name of a target or a record, as in ``export(target=...)``.

@@ -21,6 +21,8 @@ def test_boolean_masks_are_read_without_compress() -> None:
     ("text", "reason"),
     [
         ("g (float[N] x) => (float[M] y) { y, i, j, n = Unique(x) }", "no kernel"),
+        ("g (float[1,N,4] b, float[1,1,N] s) => (int64[M,3] y) { y = NonMaxSuppression(b, s) }", "no kernel"),
+        ("g (float[1,2,8,8] x, float[N,4] r, int64[N] i) => (float[N,2,1,1] y) { y = RoiAlign(x, r, i) }", "no kernel"),
         ("g (double[N] x) => (double[N] y) { y = Relu(x) }", "TensorRT computes float64 in float32"),
         ("g (int16[N] x) => (int16[N] y) { y = Add(x, x) }", "no kernel for int16"),
         ("g (bool[N] x) => (bool[] y) { y = ReduceMax<keepdims=0>(x) }", "no kernel for bool"),

@@ -44,10 +44,10 @@ def static_sizes(f: NodeBuilder, value: Value) -> tuple[int, ...] | None:
 
 @legalizes("GatherND(x, indices, batch_dims=batch)", targets=("qnn",))
 def legalize_constant_selections(f: NodeBuilder, x: Value, indices: Value, batch: int) -> Result:
-    """GatherND(x, constant) → Reshape(Gather(Reshape(x), rows)), without the Gather if it takes all rows in order.
+    """GatherND(x, constant) → Reshape(Gather(Reshape(x), rows)), or Reshape(x).
 
-    Legal because the position of a row is the sum of its indices times their strides, which are numbers here. The
-    compiler of QNN (2.7) has no GatherND of booleans, such as masks.
+    Legal because the position of a row is the sum of its indices times their strides, which are numbers here; a Gather
+    of all rows in order changes nothing. The compiler of QNN (2.7) has no GatherND of booleans, such as masks.
     """
     places, sizes = constant_array(indices), static_sizes(f, x)
     if places is None or sizes is None or batch:
@@ -64,10 +64,10 @@ def legalize_constant_selections(f: NodeBuilder, x: Value, indices: Value, batch
 
 @legalizes("Reshape(~Transpose(x, perm=perm), _)", targets=("qnn",))
 def legalize_moves_of_many_axes(f: NodeBuilder, node: ir.Node, x: Value, perm: Sequence[int] | None) -> Result:
-    """Reshape(Transpose(Reshape(x))) of more than five axes → the same, where axes that stay neighbours are one axis.
+    """Reshape(Transpose(Reshape(x))) → the same of at most five axes.
 
-    Legal because a Transpose moves neighbours together, and an axis of one element has no position. A tensor of QNN has
-    at most five axes.
+    Legal because a Transpose moves axes that stay neighbours together, and an axis of one element has no
+    position. A tensor of QNN has at most five axes.
     """
     sizes, target = static_sizes(f, x), static_sizes(f, node.outputs[0])
     if sizes is None or target is None or perm is None or len(sizes) <= MOST_AXES:
@@ -90,10 +90,11 @@ def legalize_moves_of_many_axes(f: NodeBuilder, node: ir.Node, x: Value, perm: S
 
 @legalizes("Add(a, b)", "Mul(a, b)", targets=("qnn",))
 def legalize_broadcasts(f: NodeBuilder, node: ir.Node, a: Value, b: Value) -> Result:
-    """Add(a, b) → Add(a, Expand(b)), if rows of b repeat over an outer axis, before LayerNormalization or Sigmoid.
+    """Sigmoid(Add(a, b)) → Sigmoid(Add(a, Expand(b))); also Mul and LayerNormalization.
 
-    Legal because this is the definition of a broadcast. Otherwise the compiler of QNN (2.7) fuses the two operators
-    wrongly: with 16 rows or another multiple of 8, the numbers are wrong, or the process ends.
+    Legal because this is the definition of a broadcast. It is for rows that repeat over an outer axis. Otherwise the
+    compiler of QNN (2.7) fuses the two operators wrongly: with 16 rows or another multiple of 8, the numbers are wrong,
+    or the process ends.
     """
     sizes = static_sizes(f, node.outputs[0])
     if sizes is None or not any(use.node.op_type in _WIDE_AFTER for use in node.outputs[0].uses()):

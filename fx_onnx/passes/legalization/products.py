@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
@@ -10,7 +13,7 @@ from fx_onnx.passes.legalization.table import DEFAULT, legalizes
 from fx_onnx.passes.matchers import has_dtype
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_matrix_times_vector", "legalize_saturating_products"]
+__all__ = ["legalize_matrix_times_vector", "legalize_saturating_products", "legalize_scales"]
 
 
 def _is_vector(value: Value) -> bool:
@@ -28,6 +31,20 @@ def legalize_matrix_times_vector(f: NodeBuilder, a: Value, v: Value) -> Result:
     at opsets 18 to 26.
     """
     return None if _is_vector(a) else f.Squeeze(f.MatMul(a, f.Unsqueeze(v, [-1])), [-1])
+
+
+@legalizes("Attention(query, *rest, scale=scale)", since=23, targets=(DEFAULT,))
+def legalize_scales(
+    f: NodeBuilder, node: ir.Node, query: Value, rest: Sequence[Value | None], scale: float | None
+) -> Result:
+    """Attention<scale>(query, …) → Attention<scale=1>(query * scale, …), unless the scale is positive.
+
+    Legal because the scores are the products of the scaled queries. ONNX Runtime (1.31) refuses other scales.
+    """
+    if scale is None or scale > 0:
+        return None
+    attributes = {**node.attributes, "scale": 1.0}
+    return f.emit("Attention", [f.Mul(query, scale), *rest], attributes, outputs=len(node.outputs))
 
 
 @legalizes(

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.legalization.products import legalize_matrix_times_vector, legalize_saturating_products
+from fx_onnx.passes.legalization.products import (
+    legalize_matrix_times_vector,
+    legalize_saturating_products,
+    legalize_scales,
+)
 from tests.compare import assert_close
 from tests.modules import FunctionModule
 from tests.one_capture import OneCapture
@@ -81,3 +85,29 @@ def test_an_export_of_a_product_of_integers(dynamic: bool) -> None:
     args = (a, b) if dynamic else (a,)
     program = fx_onnx.export(module, args, verbose=False)
     assert_close(program(*args), module(*args))
+
+
+# ---------------------------------------------------------------- attention
+
+
+@pytest.mark.parametrize("scale", [-0.5, 0.0])
+@pytest.mark.parametrize("opset", [23, 24])
+def test_attention_with_a_scale_that_is_not_positive(scale: float, opset: int) -> None:
+    """ONNX Runtime refuses the attribute."""
+    q, k, v = torch.randn(3, 2, 4, 3, 16)
+    module = FunctionModule(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale))
+    program = fx_onnx.export(module, (q, k, v), opset_version=opset, verbose=False)
+    assert [node.op_type for node in program.model.graph] == ["Mul", "Attention"]
+    assert_close(program(q, k, v)[0], module(q, k, v))
+
+
+def test_all_results_of_attention_are_kept() -> None:
+    text = """g (float[1,2,3,16] q, float[1,2,3,16] k, float[1,2,3,16] v, float[1,2,2,16] p, float[1,2,2,16] w) =>
+    (float[1,2,3,16] y, float[1,2,5,16] a, float[1,2,5,16] b) { y, a, b = Attention<scale=-0.5>(q, k, v, , p, w) }"""
+    program = model(text, opset=23)
+    legalize_scales(program)
+    q, k, v, p, w = (torch.randn(1, 2, size, 16) for size in (3, 3, 3, 2, 2))
+    keys, values = torch.cat([p, k], 2), torch.cat([w, v], 2)
+    wanted = (torch.softmax(-0.5 * q @ keys.mT, -1) @ values, keys, values)
+    for found, want in zip(run(program, [q, k, v, p, w]), wanted, strict=True):
+        assert_close(found, want)
