@@ -30,7 +30,7 @@ def _with_nvfp4(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what replaces ``NVFP4Tensor.__torch_function__``."""
 
     def torch_function(function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        weight = args[1] if function is linear and len(args) > 1 else None
+        weight: Any = args[1] if function is linear and len(args) > 1 else None
         is_plain = hasattr(weight, "is_swizzled_scales") and weight.act_quant_kwargs is None
         if not is_plain or weight.dim() != 2 or weight.qdata.stride(-1) != 1:
             return original(function, types, args, *([kwargs] if kwargs else []))
