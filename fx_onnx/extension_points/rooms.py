@@ -88,6 +88,9 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         "bitsandbytes.nn.modules:Linear8bitLt.forward",
         "optimum.quanto.nn.qlinear:QLinear.forward",
     ),
+    "fx_onnx.quantized_weights.torchao_tensors:PATCHES": (
+        "torchao.prototype.mx_formats.nvfp4_tensor:NVFP4Tensor.__torch_function__",
+    ),
     "fx_onnx.quantized_weights.compressed_layers:PATCHES": (
         "compressed_tensors.compressors:ModelCompressor.decompress_model",
     ),

@@ -96,7 +96,7 @@ def quantize(
     Args:
         program: of float32, in opset 13 or above. For ``a16w8`` it needs opset 21.
         calibration: inputs like those that the program will get, such as 100 images. Each is a tensor, a tuple of
-            arguments, or a dict of arguments by name. They are read once.
+            arguments, or a dict of arguments by name. They are read once. Values out of their ranges are limited later.
         precision: ``int8-static``: activations and weights of 8 bits; ``a16w8``: activations of 16 bits for NPUs, which
             ONNX Runtime's CPU provider computes in floats.
         ranges: the range of an activation: ``minmax`` is that of all its values, ``percentile`` leaves out the most
@@ -193,13 +193,19 @@ def _finite_results(
     )
     if not any(value.dtype is not None and value.dtype.is_floating_point() for value in outputs[:count]):
         raise ArgumentError("No result of the program is a float, so it cannot tell how far it changes.")
+    empty = set(activations)
     with LoadedModel(watched) as loaded:
         for number, feed in enumerate(inputs):
             values = loaded.run(feed)
             for value, tensor in zip(outputs, values, strict=True):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise ArgumentError(f"{value.name} is not finite for calibration[{number}]; leave that out.")
+                if tensor.numel():
+                    empty.discard(str(value.name))
+            empty -= {name for name, tensor in feed.items() if tensor.numel()}
             results += [values[:count]] if number < _COMPARED else []
+    if empty:
+        raise ArgumentError(f"{min(empty)} is empty for all calibration inputs; give larger ones.")
     return results
 
 
@@ -274,8 +280,8 @@ class _Tool:
     """ONNX Runtime's tool, and the model in the file that it reads.
 
     Attributes:
-        unfit: the layers that it does not quantize: those in the bodies of control flow, and grouped transposed
-            convolutions, whose biases it refuses.
+        unfit: the layers that it does not quantize: those in the bodies of control flow, products with the weight of an
+            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses.
     """
 
     def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
@@ -289,8 +295,10 @@ class _Tool:
             node.name = node.name or f"node_{number}"
         self._weights = {tensor.name for tensor in self._model.graph.initializer if tensor.data_type == _FLOAT}
         self._weights -= {value.name for value in self._model.graph.input}
+        transposed = {node.output[0] for node in self._model.graph.node if _is_transposed(node, self._weights)}
         inner = chain.from_iterable(body.node for body in _bodies(self._model.graph))
         self.unfit = [_path(node) for node in inner if self._is_layer(node)]
+        self.unfit += [_path(node) for node in self._model.graph.node if transposed.intersection(node.input[1:2])]
 
     def layers(self) -> dict[str, str]:
         """Returns the layers with a weight of float32: the name of the node → that of the layer.
@@ -399,6 +407,10 @@ def _add_types(graph: ir.Graph) -> None:
         dtypes = (scale, zero_point) if node.op_type == "QuantizeLinear" else (zero_point, scale)
         for value, of_dtype in zip(values, dtypes, strict=True):
             value.shape, value.dtype = shape, of_dtype.dtype
+
+
+def _is_transposed(node: onnx.NodeProto, weights: Collection[str]) -> bool:
+    return node.op_type == "Transpose" and node.input[0] in weights
 
 
 def _is_grouped(node: onnx.NodeProto) -> bool:

@@ -51,6 +51,13 @@ def _rows_repeated(scale: Tensor, block: int, rows: int) -> Tensor:
     return scale.repeat_interleave(block, -2)[..., :rows, :]
 
 
+def _tiles(scale: Tensor, rows: int, columns: int) -> Tensor:
+    """Returns scales (rows, columns) that are stored in tiles of 128 rows and 4 columns, as cuBLAS reads them."""
+    across = -(-columns // 4)
+    tiles = scale.reshape(-1, across, 32, 4, 4).permute(0, 3, 2, 1, 4)
+    return tiles.reshape(-1, 4 * across)[:rows, :columns]
+
+
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.view(torch.uint8)
 
@@ -137,6 +144,8 @@ FORMS: Mapping[str, Callable[..., Tensor]] = {
     "words": _words,
     "rows repeated": _rows_repeated,
     "bytes": _bytes,
+    "rows": Tensor.reshape,
+    "tiles of 128": _tiles,
     "ggml half": _half,
     "ggml planes": _ggml_planes,
     "ggml bytes": _ggml_bytes,

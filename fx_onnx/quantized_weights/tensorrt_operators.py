@@ -6,6 +6,7 @@ has other inputs than those of Model-Optimizer; it stays as it is then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onnx_ir import DataType, Value
@@ -60,7 +61,7 @@ def _require(dtype: DataType, opset: int) -> None:
         )
 
 
-def _sizes_of_constant(value: Value) -> tuple[int, ...] | None:
+def _sizes_of_constant(value: Value) -> Sequence[int] | None:
     node = producer_of(value, "Constant")
     tensor = value.const_value if node is None else node.attributes["value"].as_tensor()
     return None if tensor is None else tensor.shape.numpy()

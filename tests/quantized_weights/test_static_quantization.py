@@ -205,6 +205,31 @@ def test_grouped_transposed_convolutions() -> None:
     assert fx_onnx.quantize(program(model, images()), [images()]).kept == ("1",)
 
 
+def test_the_weight_of_an_embedding() -> None:
+    """A product with it stays in floats."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.layer, self.head = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 20, bias=False)
+            self.head.weight = self.words.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.layer(self.words(ids)))
+
+    ids = torch.randint(20, (2, 5))
+    assert fx_onnx.quantize(program(Words(), ids), [ids]).kept == ("head",)
+
+
+def test_empty_inputs_among_others() -> None:
+    """They do not change the ranges."""
+    full, old = torch.randn(4, 8), program(nn.Linear(8, 8), torch.randn(2, 8))
+    buffers = [io.BytesIO(), io.BytesIO()]
+    for buffer, calibration in zip(buffers, ([full], [full[:0], full, full[:0]]), strict=True):
+        fx_onnx.quantize(old, calibration).program.save(buffer)
+    assert buffers[0].getvalue() == buffers[1].getvalue()
+
+
 def test_a_generator_is_read_once() -> None:
     """Equal calibration inputs give equal bytes, also by name and as tuples."""
     rows = [torch.randn(4, 8), torch.randn(5, 8)]
@@ -231,6 +256,7 @@ ROW = torch.randn(2, 8)
         ([{"x": ROW}], {}, r"calibration\[0\] does not fit: "),
         ([ROW, ROW * torch.nan], {}, r"calibration\[1\] has NaN in the input input; leave it out"),
         ([ROW, ROW * torch.inf], {}, r"linear is not finite for calibration\[1\]; leave that out"),
+        ([ROW[:0]], {}, "input is empty for all calibration inputs; give larger ones"),
         ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8; did you mean"),
         ([ROW], {"ranges": "max"}, "The ranges 'max' is not one of minmax, percentile"),
         ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),

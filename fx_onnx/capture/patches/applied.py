@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -154,13 +155,14 @@ def _library_patch(target: str) -> Patch:
     return next(patch for patch in patches if patch.target == target)
 
 
-def _replaced_when_called(target: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _replaced_when_called(target: str, original: Callable[..., Any]) -> Any:
     """Returns a function that calls the replacement of a library's function in the same place."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return _library_patch(target).replacement_of(original)(*args, **kwargs)
 
-    return call
+    # An instance does not bind a function in C, and would bind this one.
+    return staticmethod(call) if isinstance(original, BuiltinFunctionType) else call
 
 
 def _redirected(modules: Iterable[torch.nn.Module]) -> Mapping[Any, Callable[..., Any]]:
