@@ -30,7 +30,7 @@ from fx_onnx.aten.size_branches import branch_on_data_sizes
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions, kept_functions
-from fx_onnx.capture.autocast_off import autocast_disabled
+from fx_onnx.capture.callers_precision import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
 from fx_onnx.capture.eager_model import eager_model

@@ -19,9 +19,8 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims
-from fx_onnx.capture.autocast_off import autocast_disabled
+from fx_onnx.capture.callers_precision import autocast_disabled, one_cudnn_precision
 from fx_onnx.capture.captured import Captured, DataCondition
-from fx_onnx.capture.cudnn_precision import one_cudnn_precision
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,

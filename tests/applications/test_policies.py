@@ -75,13 +75,26 @@ def test_other_modules_and_repeated_noise_are_refused() -> None:
 
 _SIZES: dict[str, dict[str, Any]] = {
     "act": {
-        "chunk_size": 8, "n_action_steps": 8, "dim_model": 16, "n_heads": 2, "dim_feedforward": 16, "latent_dim": 4,
-        "n_encoder_layers": 1, "n_vae_encoder_layers": 1,
+        "chunk_size": 8,
+        "n_action_steps": 8,
+        "dim_model": 16,
+        "n_heads": 2,
+        "dim_feedforward": 16,
+        "latent_dim": 4,
+        "n_encoder_layers": 1,
+        "n_vae_encoder_layers": 1,
     },
     "diffusion": {
-        "crop_shape": None, "down_dims": (8, 16), "n_groups": 4, "diffusion_step_embed_dim": 8, "horizon": 8,
-        "spatial_softmax_num_keypoints": 4, "noise_scheduler_type": "DDIM", "num_train_timesteps": 20,
-        "num_inference_steps": 2, "n_action_steps": 4,
+        "crop_shape": None,
+        "down_dims": (8, 16),
+        "n_groups": 4,
+        "diffusion_step_embed_dim": 8,
+        "horizon": 8,
+        "spatial_softmax_num_keypoints": 4,
+        "noise_scheduler_type": "DDIM",
+        "num_train_timesteps": 20,
+        "num_inference_steps": 2,
+        "n_action_steps": 4,
     },
 }
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from fx_onnx.capture.autocast_off import autocast_disabled
+from fx_onnx.capture.callers_precision import autocast_disabled
 
 
 def _product_dtype() -> torch.dtype:
