@@ -104,6 +104,10 @@ class Verification:
         """True if all outputs agree, for all sizes."""
         return all(run.ok for run in self.runs)
 
+    def __bool__(self) -> bool:
+        """Returns ``ok``, so that ``assert program.verify()`` is a test."""
+        return self.ok
+
     @property
     def max_rel(self) -> float:
         """The largest ``max_rel`` of all outputs, for all sizes."""

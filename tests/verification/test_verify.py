@@ -67,7 +67,7 @@ X = torch.tensor([[1.0, -2.0, 3.0]] * 4)
 def test_equal(exported):
     program = make_program(exported=exported)
     result = verify(program, (X,))
-    assert result.ok
+    assert result.ok and result
     assert [(d.name, d.dtype, d.shape, d.problem) for d in result.outputs] == [
         ("add", "float32", (4, 3), ""),
         ("sym_size_int_1", "int64", (), ""),
@@ -81,7 +81,7 @@ def test_equal(exported):
 def test_a_wrong_node_is_found_with_its_module(exported):
     program = make_program(second=(1.0, 2.0, 3.5), exported=exported)
     result = verify(program, (X,))
-    assert not result.ok
+    assert not result.ok and not result
     assert result.outputs[0].max_abs == 0.5 * 9
     with pytest.raises(VerificationError, match=r"'add': the largest difference is 4\.5, but at most 0\.0028"):
         result.check()
