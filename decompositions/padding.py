@@ -45,7 +45,7 @@ def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
         dim = self.dim() - 1 - axis
         if mode == "circular":
             self = aten.slice.Tensor(self, dim, -torch.sym_min(left, 0), self.shape[dim] + torch.sym_min(right, 0))
-            left, right = at_least(left, 0), at_least(right, 0)
+            left, right = (torch.sym_max(pad, 0) for pad in (left, right))
         size = self.shape[dim]
         positions = torch.arange(-left, size + right, device=self.device)
         self = self.index_select(dim, _POSITION[mode](positions, size))

@@ -86,7 +86,7 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
                     yield condition.xreplace(defined), call_line(node).strip(), is_static, node.target in _CHECKED
 
 
-def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:
+def _lookups(node: Any) -> Iterator[tuple[sympy.Expr, Any]]:
     """Yields the number of rows of each table that a node reads with an index, and the index."""
     reads: list[tuple[Any, Any, Any]] = []  # the tables, the axes and the indices
     if _packet(node) in _TABLES:
@@ -96,8 +96,7 @@ def _lookups(node: torch.fx.Node) -> Iterator[tuple[sympy.Expr, Any]]:
     elif node.target in _SELECTS:
         reads = [(node.args[0], node.args[-2], node.args[-1])]
     elif node.target in _INDEXINGS:
-        indices: Any = node.args[1]
-        reads = [(node.args[0], axis, index) for axis, index in enumerate(indices) if index is not None]
+        reads = [(node.args[0], axis, index) for axis, index in enumerate(node.args[1]) if index is not None]
     elif _packet(node) in _FLAT:
         yield sympy.prod(map(expression, node.args[0].meta["val"].shape)), node.args[1]
     elif node.target is aten.one_hot.default:

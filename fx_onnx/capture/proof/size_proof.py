@@ -209,6 +209,9 @@ class SizeProof:
         if all(outcome is Outcome.RAISES for _, outcome in tried):  # where another guard is false too, it may raise
             tried = self._runs.decided(self._tries(self._only_excluded(condition, points), kept)) or tried
         outcomes = {outcome for _, outcome in tried}
+        if outcomes == {Outcome.RAISES}:  # another size, or a size 1, may broadcast
+            tried = self._runs.decided(self._tries(self.sizes.excluded(condition, 1), kept, _NEAREST))
+            outcomes |= {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | _OPEN) or not outcomes:
             yield self._witnessed(condition, tried, _WRONG)
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
@@ -394,13 +397,17 @@ class SizeProof:
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
 
-        It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and as small.
+        It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and small ones.
         """
         larger = self.sizes.larger
+        others = (larger, *({other: min(n, size) for other, size in larger.items()} for n in (2, 3)))
+
+        def raises(size: int) -> bool:
+            return self._runs.all_raise([{**sizes, symbol: size} for sizes in others])
+
         largest = min(larger[symbol], _LARGEST_LEAST)
-        least = next((n for n in range(2, largest) if not self._runs.all_raise([{**larger, symbol: n}])), largest)
-        small = {other: min(2, size) for other, size in larger.items()} | {symbol: 1}
-        kind: Any = "bound" if self._runs.all_raise([small]) else condition.kind
+        least = next((n for n in range(2, largest) if not raises(n)), largest)
+        kind: Any = "bound" if raises(1) else condition.kind
         bound = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
         return self._witnessed(bound, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 

@@ -170,6 +170,11 @@ def test_two_dims() -> None:
     assert conditions(longer, t(5, 4), t(5, 4)) == [("n < 2*n1", "finding")]
 
 
+def test_an_exception_that_another_dim_of_size_1_avoids_is_no_bound() -> None:
+    function = Function(lambda x, y: x * 2 if x.shape[0] < 6 else y + torch.ones(2))
+    assert conditions(function, t(4), t(3)) == [("n <= 5", "finding")]
+
+
 def test_a_requested_range_is_no_condition() -> None:
     assert conditions(below, t(5, 4), dim=Dim("n", min=2, max=7)) == []
     assert conditions(below, t(5, 4), dim=Dim("n", min=2, max=9)) == [("n <= 7", "finding")]
