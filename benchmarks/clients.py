@@ -76,9 +76,17 @@ These tests ran unedited by hand, with torch 2.13.0 and torch.onnx replaced for 
 | d3rlpy 2.8.1 | those of BC, DQN, SAC and TD3 | 46 of 46 |
 | PyTorch Geometric 2.9.0 | `test_onnx` and the ONNX test of `test_basic_gnn` | 15 of 15 |
 | Hummingbird 0.4.12 | those with `onnx` in their name, in 7 files | 13 of 22; 7 fail in skl2onnx; in 2, an isolation \
-forest calculates with a tensor and a NumPy array, which is refused ([FX1109](troubleshooting.md#fx1109)) |
+forest is refused ([FX1109](troubleshooting.md#fx1109)) |
 | docTR 1.1.1a0 | 16 of the 21 exports of `test_models_classification_pt` | 14 of 16; 2 skip themselves, \
 as outputs differ by more than 1e-4 |
+| Lightning 2.6.2 | `test_onnx` of the models | 8 of 8; 6 skip themselves |
+| NNCF 3.2.0 | those that export, in 3 files | 8 of 10; one calls torch.export itself, one needs \
+`torch.jit.is_tracing()` |
+| Model Compression Toolkit 2.4.0 | those with `onnx` in their name in `exporter_tests` | 3 of 8; 5 count nodes that \
+the library writes only where `torch.jit.is_tracing()` is true (torch.onnx of torch 2.13: 0 of 8) |
+| rsl_rl 5.4.2 | those with `onnx` in their name in the tests of models | 5 of 5 |
+| NVIDIA Model Optimizer 0.40 | those that export on a CPU, in 8 files | 91 of 97, torch.onnx 95; 2 fail for both, \
+3 need that an input that the forward does not read is dropped, one needs TorchScript's names of nodes |
 """
 
 

@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.autocast_off import autocast_disabled
 from fx_onnx.capture.captured import Captured, DataCondition
+from fx_onnx.capture.cudnn_precision import one_cudnn_precision
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -304,8 +305,8 @@ def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
         line = next((call_line(user) for user in lost.users), "")
         raise CaptureError(
             f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
-            f"has no values during capture{line}; compute with torch instead of NumPy there, and use "
-            "detach() instead of Tensor.data.",
+            f"has no values during capture{line}; compute with torch and Python numbers instead of NumPy there, and "
+            "use detach() instead of Tensor.data.",
             id=MessageId.TENSOR_WITHOUT_VALUES,
         )
 
@@ -405,6 +406,7 @@ def _export(
         exporting(),
         torch.no_grad() if changes.without_grad else nullcontext(),
         nullcontext() if example.specializes else size_oblivious(),
+        one_cudnn_precision(),
         patched_torch(model, strict, changes) as record,
         autocast_disabled() as caller_autocast,
         wrap_forward(

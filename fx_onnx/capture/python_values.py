@@ -262,7 +262,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     if (kind := next((sequence for sequence in _SEQUENCES if isinstance(value, sequence)), None)) is not None:
         items = list(kind.__iter__(value))
         return zip(items, items, strict=True) if kind is set else enumerate(items)
-    if hasattr(type(value), "__next__"):
+    if hasattr(type(value), "__next__") and not isinstance(type(value).__next__, FunctionType):
         variables = getattr(getattr(value, "gi_frame", None), "f_locals", {})
         numbers = {key: item for key, item in variables.items() if isinstance(item, _NUMBERS)}
         return {"text": repr(value).partition(" at 0x")[0], "left": operator.length_hint(value, 0), **numbers}.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import onnx_ir as ir
@@ -69,7 +70,10 @@ class SymbolicFunction:
             arguments = tuple(argument for argument in arguments if isinstance(argument, SymbolicValue))
         # The emitter infers the types, and TorchScript takes only its own nodes.
         with replace_attribute(*TYPE_INFERENCE, lambda *_: None):
-            return unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+            result = unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+        if isinstance(result, list):
+            return [_in_precision_of(op, *pair) for pair in zip_longest(result, op.out[: len(result)])]
+        return _in_precision_of(op, result, op.out[0]) if op.out else result
 
     def declines(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
         """Returns whether the function returns None for a call with these fake tensors and symbolic numbers.
@@ -122,6 +126,15 @@ class SymbolicFunction:
             return keywords
         names = {parameter.name for parameter in parameters if parameter.kind not in _VARIADIC}
         return {name: value for name, value in keywords.items() if name in names}
+
+
+def _in_precision_of(op: Emitter, value: Any, result: Any) -> Any:
+    """Returns a float as the float dtype of the operator's result, which TorchScript's files assume without a Cast."""
+    if isinstance(value, ir.Value) and value.dtype is not None and isinstance(result, torch.Tensor):
+        dtype = dtypes.onnx_dtype(result.dtype)
+        if value.dtype.is_floating_point() and dtype.is_floating_point():
+            return op.cast(value, dtype)
+    return value
 
 
 def _returns_one_list(operator: OpOverload) -> bool:

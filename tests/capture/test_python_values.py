@@ -24,6 +24,26 @@ class Config:
         self.parent, self.sizes = self, {"rows": [1]}
 
 
+class Batches:
+    """An iterator of the user's that has no length before its first use, as a loader of lightning after a training."""
+
+    def __init__(self) -> None:
+        self.position: int | None = None
+
+    def __iter__(self) -> Batches:
+        self.position = 0
+        return self
+
+    def __next__(self) -> int:
+        self.position = len(self) + 1
+        return self.position
+
+    def __len__(self) -> int:
+        if self.position is None:
+            raise RuntimeError("call iter() first")
+        return self.position
+
+
 class Model(nn.Module):
     shared = 0
 
@@ -31,6 +51,7 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.array, self.tensors = Config(), np.zeros(2), (torch.zeros(2),)
         self.steps, self.left, self.numbers = itertools.count(), iter([1, 2]), self.generate()
+        self.batches = Batches()
         self.inner = nn.Linear(2, 2)
         self.inner.config = self.config  # type: ignore[assignment]
 
@@ -58,6 +79,7 @@ def change_shared(model: Model) -> None:
         (lambda model: next(model.steps), "steps", "Python value"),
         (lambda model: next(model.left), "left", "Python number"),
         (lambda model: next(model.numbers), "numbers", "Python number"),
+        (lambda model: next(iter(model.batches)), "batches", "Python number"),
         (lambda model: TOTAL.append(3), "TOTAL", "Python number"),
         (change_shared, "shared", "Python number"),
         (lambda model: np.random.rand(), RANDOM[1].name, "Python value"),

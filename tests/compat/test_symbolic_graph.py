@@ -93,6 +93,18 @@ def test_types_constants_and_opset() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_float_of_another_precision_is_cast(dtype: torch.dtype) -> None:
+    """As TorchScript's files assume; NVIDIA Model Optimizer returns float32 for a tensor in bfloat16."""
+
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op("Relu", g.op("Cast", x, to_i=1)), g.op("Relu", x)
+
+    x = X.to(dtype)
+    program = fx_onnx.export(_module(symbolic, lambda x: (x.relu(), x.relu())), (x,))
+    assert_close(program(x), (x.relu(), x.relu()))
+
+
 def test_decorated_by_torch() -> None:
     """Most libraries decorate ``symbolic`` with torch.onnx.symbolic_helper.parse_args."""
     from torch.onnx import symbolic_helper

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines fx_onnx::lstsq
@@ -66,6 +66,18 @@ def assert_(condition: Any, message: Any) -> None:
     """Replaces ``torch._assert``: torch 2.15 records an operator, also where the model catches the exception."""
     if not condition:
         raise AssertionError(message)
+
+
+def _apply(torch_apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """Replaces ``nn.Module._apply`` where no tensor changes, as in ``self.to(x.device)``; else torch's own refuses."""
+
+    def apply(module: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        with torch.no_grad():
+            if all(fn(tensor) is tensor for tensor in (*module.parameters(recurse), *module.buffers(recurse))):
+                return module
+        return torch_apply(module, fn, recurse)
+
+    return apply
 
 
 def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
@@ -229,6 +241,7 @@ PATCHES = (
         "It would fix all sizes; they decide in which order operands are multiplied, which changes no result.",
         strict=False,
     ),
+    Patch("torch.nn:Module._apply", Around(_apply), "torch.export cannot exchange parameters.", strict=False),
     Patch("torch:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:associative_scan", Around(_associative_scan), _UNROLLED, strict=False),
