@@ -114,7 +114,7 @@ class _Policy(nn.Module):
 def _integrating(policy: nn.Module, integrate: Callable[..., Tensor]) -> Iterator[None]:
     """Replaces the function by which a policy integrates the velocity of its actions."""
     module = sys.modules[type(policy).__module__]
-    original = module.euler_integrate  # type: ignore[attr-defined]
+    original = module.euler_integrate
     module.euler_integrate = integrate  # type: ignore[attr-defined]
     try:
         yield
