@@ -138,7 +138,7 @@ def export_pretrained(
     for name, flag in {"verify": verify, "trust_remote_code": trust_remote_code}.items():
         check_flag(name, flag)
     check_mapping("adapters", adapters, "folders by the names of adapters")
-    _check_tensors(inputs, trees=task in MODULES)
+    _check_tensors(inputs, trees=task in list(MODULES))
     chosen, precisions = choose(layout, precision, opset_version)
     path = Path(output)
     _check_place(source, path, chosen, layout)
