@@ -1,11 +1,6 @@
-"""Lists why a client has no case for a task; the benchmarks run all others.
+"""Tells why a client has no case for a task. A test checks that each other task has one."""
 
-    python -m benchmarks.application_cases
-
-The table goes into docs/applications.md. ``tests/test_application_cases.py`` checks that each other task has a case.
-"""
-
-from benchmarks.application_models import CASES, write_table
+from benchmarks.application_models import CASES
 from benchmarks.applications import has_class
 from benchmarks.applications_js import NAMES
 
@@ -30,16 +25,3 @@ def cases_of(task: str, client: str) -> list[str]:
     """Returns the names of the cases of a task in a client."""
     of_task = [each for each in CASES if each.task == task]
     return [each.name for each in of_task if (has_class(each) if client == IN_OPTIMUM else each.name in NAMES)]
-
-
-def rows() -> list[str]:
-    """Returns the lines of the table."""
-    found = [f"| task | {IN_OPTIMUM} | {IN_JS} |", "|---|---|---|"]
-    for task, reasons in WITHOUT.items():
-        cells = [reasons.get(client) or ", ".join(cases_of(task, client)) for client in (IN_OPTIMUM, IN_JS)]
-        found.append(f"| {task} | {' | '.join(cells)} |")
-    return found
-
-
-if __name__ == "__main__":
-    write_table(rows()[0], rows())

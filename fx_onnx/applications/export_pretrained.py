@@ -142,7 +142,7 @@ def export_pretrained(
     """
     check_folder("The folder", output)
     _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters)
-    _check_tensors(inputs, trees=isinstance(task, str) and task in MODULES)
+    _check_tensors(inputs, trees=task in list(MODULES))
     chosen, precisions = choose(layout, precision, opset_version)
     calibrating = _calibration_inputs(calibration, precisions)
     path = Path(output)

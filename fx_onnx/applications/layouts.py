@@ -135,6 +135,7 @@ _OF_PIPELINES = (
     *("text_encoder", "text_encoder_2", "text_encoder_3"),
     *("unet", "transformer", "vae_encoder", "vae_decoder"),
 )
+_OF_POLICIES = ("policy_prefix", "policy_step")
 
 _RUNTIME = "onnxruntime"
 """It has products with weights of 4 bits in float32. Those of the standard are rounded to 8 bits by default."""
@@ -148,7 +149,7 @@ def _sherpa_metadata(parts: Sequence[Any]) -> Mapping[str, Mapping[str, str]]:
 
 _OWN = {
     "optimum": Layout(
-        files={"model": "model", "decoder": "model", **{name: name for name in _PAIR}},
+        files={"model": "model", "decoder": "model", **{name: name for name in (*_PAIR, *_OF_POLICIES)}},
         suffixes=_ONE_NAME,
         target=_RUNTIME,
         shares_weights=True,
@@ -181,7 +182,7 @@ _OWN = {
         target=_RUNTIME,
     ),
     "model-package": Layout(
-        files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES)}},
+        files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES, *_OF_POLICIES)}},
         suffixes=_SUFFIXES,
         required=(),
         target=_RUNTIME,

@@ -1,4 +1,7 @@
-"""The part of a policy of lerobot: observations and noise to a chunk of actions, with the normalization of both.
+"""The parts of a policy of lerobot: observations and noise to a chunk of actions, with the normalization of both.
+
+A policy that integrates a velocity, such as pi0, is one program and two more: ``policy_prefix`` computes what all steps
+read, such as the cache of images and texts, and ``policy_step`` is one step, so an application chooses their number.
 
 The inputs have the names of the policy's config, such as ``observation.images.top``. What the policy draws is an input
 too, so the caller chooses the noise.
@@ -7,15 +10,20 @@ too, so the caller chooses the noise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fx_onnx.applications.inputs import input_names
 from fx_onnx.applications.parts import Given, Part, running
+from fx_onnx.capture.pytrees import register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -90,7 +98,7 @@ class _Policy(nn.Module):
         normalizers: tuple[Any, Any] = getattr(policy, "normalizers", None) or (None, None)
         self.inputs, self.outputs = normalizers
 
-    def forward(self, observation: dict[str, Any], noise: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(self, observation: dict[str, Any], noise: Tensor | None = None) -> Any:
         """Observations (batch, ...) by name, and noise, to actions (batch, chunk, size)."""
         batch = dict(_flat("observation", observation))
         if self.inputs is not None:
@@ -100,6 +108,80 @@ class _Policy(nn.Module):
         if self.outputs is not None:
             actions = self.outputs._normalize_action(actions, inverse=True)
         return {"action": actions}
+
+
+@contextmanager
+def _integrating(policy: nn.Module, integrate: Callable[..., Tensor]) -> Iterator[None]:
+    """Replaces the function by which a policy integrates the velocity of its actions."""
+    module = sys.modules[type(policy).__module__]
+    original = module.euler_integrate
+    module.euler_integrate = integrate  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module.euler_integrate = original  # type: ignore[attr-defined]
+
+
+class _Prefix(nn.Module):
+    """Computes the tensors that the velocity closes over: a cache, masks, the state."""
+
+    def __init__(self, policy: _Policy, noise: Tensor) -> None:
+        super().__init__()
+        self.policy, self.noise = policy, noise
+
+    def forward(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Observations (batch, ...) to the tensors by name."""
+        prefix: dict[str, Any] = {}
+
+        def integrate(velocity: FunctionType, noise: Tensor, *_: Any, **__: Any) -> Tensor:
+            cells = zip(velocity.__code__.co_freevars, velocity.__closure__ or (), strict=True)
+            values = {name: cell.cell_contents for name, cell in cells}
+            register(values)
+            prefix.update((name, value) for name, value in values.items() if _has_tensors(value))
+            return noise
+
+        with _integrating(self.policy.policy, integrate):
+            self.policy(observation, self.noise)
+        return prefix
+
+
+class _Step(nn.Module):
+    """Integrates the velocity over one step.
+
+    Args:
+        policy: the policy.
+        observation: any observation. What the policy computes from it is not read.
+    """
+
+    def __init__(self, policy: _Policy, observation: dict[str, Any]) -> None:
+        super().__init__()
+        self.policy, self.observation = policy, observation
+
+    def forward(self, sample: Tensor, time: Tensor, step_size: Tensor, prefix: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns the next sample, and the actions that it is at the end.
+
+        Args:
+            sample: (batch, chunk, size), the noise at first.
+            time: (), 1 at first and ``-step_size`` in the last step.
+            step_size: (), -1 divided by the number of steps.
+            prefix: the tensors of the other program.
+        """
+        result: list[Tensor] = []
+
+        def integrate(velocity: FunctionType, noise: Tensor, *_: Any, **__: Any) -> Tensor:
+            cells = zip(velocity.__code__.co_freevars, velocity.__closure__ or (), strict=True)
+            closure = tuple(CellType(prefix.get(name, cell.cell_contents)) for name, cell in cells)
+            again = FunctionType(velocity.__code__, velocity.__globals__, closure=closure)
+            result.append(sample + step_size * again(sample, time.expand(sample.shape[0])))
+            return result[0]
+
+        with _integrating(self.policy.policy, integrate):
+            action = self.policy(self.observation, sample)["action"]
+        return {"next_sample": result[0], "action": action}
+
+
+def _has_tensors(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
 
 
 def _flat(path: str, tree: Any) -> list[tuple[str, Tensor]]:
@@ -148,8 +230,33 @@ def robot_policy(policy: Any, fields: Sequence[str], given: Given) -> list[Part]
         )
     if draws.noise:
         kwargs["noise"] = draws.noise[0]
-    shapes = pytree.tree_map(lambda leaf: {0: "batch"}, kwargs)
-    return [Part("model", module, kwargs, shapes, ("action",), metadata={"policy": json.dumps(_description(policy))})]
+    told = {"policy": json.dumps(_description(policy))}
+    part = Part("model", module, kwargs, _batches(kwargs), ("action",), metadata=told)
+    if draws.noise and hasattr(sys.modules[type(policy).__module__], "euler_integrate"):
+        return [part, *_steps(module, kwargs, told)]
+    return [part]
+
+
+def _batches(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _batches(value) if isinstance(value, dict) else {0: "batch"} for name, value in values.items()}
+
+
+def _steps(module: _Policy, kwargs: Mapping[str, Any], told: Mapping[str, str]) -> list[Part]:
+    """Returns the parts of a policy that integrates a velocity."""
+    observation, noise = {"observation": kwargs["observation"]}, kwargs["noise"]
+    first = _Prefix(module, noise).eval()
+    with torch.no_grad():
+        prefix = {"prefix": first(**observation)}
+    numbers = {"time": torch.tensor(1.0), "step_size": torch.tensor(-0.1)}
+    inputs = {"sample": noise, **numbers, **prefix}
+    shapes = {**_batches(inputs), **dict.fromkeys(numbers)}
+    names = tuple(input_names(prefix))
+    return [
+        Part("policy_prefix", first, observation, _batches(observation), names, metadata=told),
+        Part(
+            "policy_step", _Step(module, **observation).eval(), inputs, shapes, ("next_sample", "action"), metadata=told
+        ),
+    ]
 
 
 def _examples(policy: Any) -> dict[str, Tensor]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -71,6 +73,44 @@ def test_other_modules_and_repeated_noise_are_refused() -> None:
         robot_policy(nn.Linear(1, 1), (), {})
     with pytest.raises(ArgumentError, match="_Policy draws noise 3 times, and its predict_action_chunk takes one"):
         robot_policy(_Policy(3), (), {})
+
+
+class _Flow(_Policy):
+    """Integrates a velocity that closes over a tensor of the observation, as pi0 of lerobot does."""
+
+    def predict_action_chunk(self, batch: dict[str, Tensor], noise: Tensor | None = None, steps: int = 3) -> Tensor:
+        prefix = self.linear(batch["observation.state"].flatten(1)).unflatten(1, (5, 4))
+        noise = torch.randn(prefix.shape) if noise is None else noise
+        integrate = sys.modules[type(self).__module__].euler_integrate
+        return integrate(lambda sample, time: (sample - prefix).sin() * time[:, None, None], noise, steps)[..., :3]
+
+
+def _integrate(velocity: Any, noise: Tensor, steps: int) -> Tensor:
+    for step in range(steps):
+        noise = noise - velocity(noise, torch.tensor(1 - step / steps).expand(noise.shape[0])) / steps
+    return noise
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@torch.no_grad()
+def test_an_application_chooses_the_number_of_steps(steps: int, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(_Flow, "__module__", "flow")
+    monkeypatch.setitem(sys.modules, "flow", SimpleNamespace(euler_integrate=_integrate))
+    policy = _Flow()
+    fx_onnx.export_pretrained(policy, tmp_path / "out", task="robot-policy")
+    load = onnxruntime.InferenceSession
+    whole, before, step = (load(tmp_path / f"out/{name}.onnx") for name in ("model", "policy_prefix", "policy_step"))
+    state, noise = torch.randn(3, 2, 6), torch.randn(3, 5, 4)
+    observation = {"observation.state": state.numpy()}
+    want = policy.predict_action_chunk({"observation.state": state - 3}, noise) * 2
+    torch.testing.assert_close(torch.from_numpy(whole.run(None, {**observation, "noise": noise.numpy()})[0]), want)
+    prefix = dict(zip([value.name for value in before.get_outputs()], before.run(None, observation), strict=True))
+    sample, size = noise.numpy(), np.asarray(-1 / steps, np.float32)
+    for number in range(steps):
+        time = np.asarray(1 - number / steps, np.float32)
+        sample, action = step.run(None, {"sample": sample, "time": time, "step_size": size, **prefix})
+    want = policy.predict_action_chunk({"observation.state": state - 3}, noise, steps) * 2
+    torch.testing.assert_close(torch.from_numpy(action), want)
 
 
 _SIZES: dict[str, dict[str, Any]] = {
