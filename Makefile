@@ -94,8 +94,14 @@ N ?= 1000
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --count $(N)
 
+# On a quiet machine; the tables of docs/benchmarks.md, docs/capture_time.md and the README, in this order.
+DYNAMIC := small_bert small_llama resnet50 t5_small dinov2 mamba
 benchmark: $(INSTALLED)
 	$(BIN)/python -m benchmarks.export_time
+	$(BIN)/python -m benchmarks.captures --static --limit 900 --results build/captures_all.jsonl
+	$(BIN)/python -m benchmarks.captures --models $(DYNAMIC) --limit 900 --results build/captures_all.jsonl
+	$(BIN)/python -m benchmarks.captures --models resnet50 bert_base llama16 swin_t --static --beside --limit 900
+	$(BIN)/python -m benchmarks.captures --models small_bert --beside
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,6 +1,6 @@
 """Measures a whole export beside one torch.export, from outside, and counts the captures of each export.
 
-    python -m benchmarks.captures [--models llama mamba xlnet ...] [--static] [--rounds 5] [--results FILE]
+    python -m benchmarks.captures [--models llama mamba xlnet ...] [--static] [--beside] [--rounds 5] [--results FILE]
 
 A model is a row of tests/models/families.py or of tests/models/registry.py (``small_bert``), or a network of
 benchmarks/models.py. Each runs in a process of its own. All numbers are CPU times of calls, measured by this script:
@@ -9,6 +9,7 @@ benchmarks/models.py. Each runs in a process of its own. All numbers are CPU tim
 - "export": those of `fx_onnx.export`, as a multiple of "torch.export".
 - "outside": the part of "export" that is not within its calls of `torch.export.export`. What slows torch down while it
   traces is not in it, but in "export".
+- "torch.onnx": those of `torch.onnx.export` in the same rounds, as such a multiple, with ``--beside``.
 - "captures": the number of these calls, with the decisions about them.
 
 A number is the median of interleaved rounds after an untimed one, and garbage is collected before each timing. The last
@@ -18,12 +19,13 @@ lines have the medians of both ratios over the models, and the largest.
 import argparse
 import copy
 import gc
+import io
 import json
 import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +92,13 @@ def whole(job: Job) -> fx_onnx.ONNXProgram:
     return fx_onnx.export(job.module, job.args, **given, verbose=False)
 
 
+def torch_onnx(job: Job) -> None:
+    """Exports with torch.onnx."""
+    given = {"kwargs": copy.deepcopy(job.kwargs), "dynamic_shapes": job.dynamic_shapes}
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        torch.onnx.export(job.module, job.args, **given, dynamo=True, verbose=False)
+
+
 @contextmanager
 def counted() -> Iterator[list[float]]:
     """Yields the list of the CPU seconds of each call of torch.export in the context."""
@@ -121,8 +130,8 @@ def seconds(work: Callable[[Job], Any], job: Job) -> float:
     return time.process_time() - start
 
 
-def measure(name: str, rounds: int, static: bool) -> dict[str, Any]:
-    """Returns the row of one model, with its dynamic sizes or with static ones."""
+def measure(name: str, rounds: int, static: bool, beside: bool) -> dict[str, Any]:
+    """Returns the row of one model, with its dynamic sizes or with static ones, and beside torch.onnx."""
     job = JOBS[name]()
     if static:
         job = job._replace(dynamic_shapes=None)
@@ -134,22 +143,25 @@ def measure(name: str, rounds: int, static: bool) -> dict[str, Any]:
         plain(job)
     except Exception as error:
         row["fails"] = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
-    times: list[tuple[float, float, float]] = []
+    if beside:
+        torch_onnx(job)
+    times: list[tuple[float, ...]] = []
     for _ in range(rounds):
         alone = seconds(plain, job) if "fails" not in row else 0.0
         with counted() as calls:
             export = seconds(whole, job)
-        times.append((alone, export, export - sum(calls)))
-    alone, export, outside = (statistics.median(column) for column in zip(*times, strict=True))
+        other = seconds(torch_onnx, job) if beside else 0.0
+        times.append((alone, export, export - sum(calls), other))
+    alone, export, outside, other = (statistics.median(column) for column in zip(*times, strict=True))
     row |= {"alone": alone or (export - outside) / row["captures"], "export": export, "outside": outside}
-    return row
+    return row | ({"torch.onnx": other} if beside else {})
 
 
-def guarded(name: str, rounds: int, static: bool, limit: float) -> dict[str, Any]:
+def guarded(name: str, rounds: int, static: bool, beside: bool, limit: float) -> dict[str, Any]:
     """Returns the row, measured in a process of its own."""
     row = {"name": name, "static": static}
     try:
-        return isolated(lambda: measure(name, rounds, static), limit)
+        return isolated(lambda: measure(name, rounds, static, beside), limit)
     except Failed as error:
         return row | {"error": str(error)}
 
@@ -157,10 +169,11 @@ def guarded(name: str, rounds: int, static: bool, limit: float) -> dict[str, Any
 def text_of(row: dict[str, Any]) -> str:
     """Returns a row of the table."""
     if "error" in row:
-        return f"| {row['name']} | {row['error']} | | | | |"
+        return f"| {row['name']} | {row['error']} | | | | | |"
     note = "*" if "fails" in row else ""
     cells = [row["name"], f"{row['alone']:.2f}{note}", f"{row['export'] / row['alone']:.2f}"]
-    cells += [f"{row['outside'] / row['alone']:.2f}", str(row["captures"]), row["reason"]]
+    cells += [f"{row[column] / row['alone']:.2f}" if column in row else "" for column in ("outside", "torch.onnx")]
+    cells += [str(row["captures"]), row["reason"]]
     return f"| {' | '.join(cells)} |"
 
 
@@ -170,6 +183,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=JOBS, metavar="MODEL", default=SAMPLE)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--static", action="store_true", help="static sizes, on both sides")
+    parser.add_argument("--beside", action="store_true", help="measure torch.onnx too")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for each model")
     parser.add_argument("--results", type=Path, help="stores each row; skips models that it has")
     options = parser.parse_args()
@@ -179,11 +193,11 @@ def main() -> None:
     known = [json.loads(line) for line in path.read_text().splitlines()] if path is not None and path.exists() else []
     rows = {row["name"]: row for row in known if row.get("static") == options.static}
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imported once, before the forks
-    columns = ("model", "torch.export s", "export", "outside", "captures", "decisions")
+    columns = ("model", "torch.export s", "export", "outside", "torch.onnx", "captures", "decisions")
     print(f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), sep="\n", flush=True)
     for name in options.models:
         if name not in rows:
-            rows[name] = guarded(name, options.rounds, options.static, options.limit)
+            rows[name] = guarded(name, options.rounds, options.static, options.beside, options.limit)
             if path is not None:
                 with path.open("a") as file:
                     print(json.dumps(rows[name]), file=file)

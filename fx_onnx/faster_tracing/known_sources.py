@@ -138,11 +138,6 @@ KNOWN_SOURCES: Mapping[str, Mapping[str, str]] = {
         "2.14": "81223948a5d81bac",
         "2.15": "8f33d5b2a84ce38a",
     },
-    "torch._subclasses.fake_tensor:FakeTensorMode.dispatch": {
-        "2.13": "1bb947a5c9aaef89",
-        "2.14": "1bb947a5c9aaef89",
-        "2.15": "1bb947a5c9aaef89",
-    },
     "torch._subclasses.fake_tensor:FakeTensorMode.is_our_fake": {
         "2.13": "e5705d713d49f933",
         "2.14": "999ffe66802abb3b",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -104,30 +103,6 @@ def _make_snapshot(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]
     return (snapshot,)
 
 
-def _make_dispatch(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
-    """Returns ``dispatch`` without messages for debugging.
-
-    torch's method enters a context to write a message. Where messages of this level are off, the rest is here: the same
-    choice between the handlers, the functions that run as they are, and the cache.
-    """
-    fake_tensor = import_module("torch._subclasses.fake_tensor")
-    handlers, direct, log = fake_tensor._DISPATCH_META_HANDLERS, fake_tensor._DISPATCH_HANDLE_DIRECTLY, fake_tensor.log
-
-    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if log.getEffectiveLevel() <= logging.DEBUG:
-            return original(self, func, types, args, kwargs)
-        kwargs = kwargs or {}
-        if func in handlers:
-            return handlers[func](args)
-        if func in direct:
-            return call_kernel(self, func, *args, **kwargs)
-        if self.cache_enabled:
-            return self._cached_dispatch_impl(func, types, args, kwargs)
-        return self._dispatch_impl(func, types, args, kwargs)
-
-    return (dispatch,)
-
-
 def _make_key(original: Callable[..., Any]) -> Sequence[Callable[..., Any]]:
     """Returns ``_prep_args_for_hash`` that describes a tensor without the fields of a dataclass.
 
@@ -205,12 +180,6 @@ REPLACEMENTS = (
         _make_snapshot,
         "Each value of a node is copied in contexts that are generators.",
         repeats=(f"{_FAKE}:in_kernel_invocation_manager", "torch._subclasses.fake_impls:fast_detach"),
-    ),
-    Replacement(
-        (f"{_FAKE}:FakeTensorMode.dispatch",),
-        _make_dispatch,
-        "Each call enters a context for a message that nobody reads.",
-        repeats=(f"{_FAKE}:in_kernel_invocation_manager",),
     ),
     Replacement(
         (f"{_FAKE}:FakeTensorMode._prep_args_for_hash",),
