@@ -1,7 +1,8 @@
 """The emitter: the object that translations use to create ONNX nodes.
 
 ``op.CamelCase(...)`` emits one ONNX node (node_emitter.py) and ``op.snake_case(...)`` is a helper (tensor_helpers.py).
-This file adds the graphs inside nodes: branches, loop bodies, and the bodies of higher-order operators.
+This file adds the graphs inside nodes: branches, loop bodies, and the bodies of higher-order operators. The emitter is
+an onnxscript ``BuilderBase``, so a translation can call a function written with onnxscript.
 """
 
 from __future__ import annotations

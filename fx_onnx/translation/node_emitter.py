@@ -1,15 +1,16 @@
-"""Creation of ONNX nodes: ``op.Add(a, b)`` for each operator."""
+"""Creation of ONNX nodes: the hooks of onnxscript's BuilderBase, and ``op.Add(a, b)`` for each operator."""
 
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
+from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx.messages.arguments import did_you_mean
 from fx_onnx.onnx_model import dtypes
@@ -25,7 +26,7 @@ from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.translation.operator_methods import OperatorMethods
 
 
-class NodeEmitter(OperatorMethods, ABC):
+class NodeEmitter(OperatorMethods, BuilderBase):
     """Creates nodes at the end of one graph, with names, metadata, output dtypes and constant inputs.
 
     Attributes:
@@ -37,6 +38,12 @@ class NodeEmitter(OperatorMethods, ABC):
     """
 
     def __init__(self, graph: ir.Graph, opset: int, parent: NodeEmitter | None = None) -> None:
+        super().__init__(
+            features=BuilderFeature.SCHEMA_PARTITION
+            | BuilderFeature.CAST_INPUTS
+            | BuilderFeature.CAST_ATTRIBUTES
+            | BuilderFeature.INFER_SHAPES
+        )
         self.graph = graph
         self.opset = opset
         self.root_graph: ir.Graph = graph if parent is None else parent.root_graph
@@ -110,40 +117,11 @@ class NodeEmitter(OperatorMethods, ABC):
         Raises:
             TypeError: the opset has no such operator, or the operator has no such input or attribute.
         """
+        version = version if domain else self.opset
+        if outputs is None:
+            schema = self._get_schema(op_type, domain, version)
+            outputs = max(1, schema.required_outputs) if schema is not None else 1
         return self.call_op(op_type, inputs, attributes, domain=domain, version=version, outputs=outputs)
-
-    def call_op(
-        self,
-        op_type: str,
-        inputs: Sequence[Any],
-        attributes: dict[str, Any],
-        *,
-        domain: str = "",
-        version: int | None = None,
-        outputs: int | None = None,
-    ) -> Any:
-        """Emits one node; its attributes may have any name. See ``emit`` for the arguments."""
-        schema = None if domain else self._schema(op_type)
-        inputs, attributes = self._partitioned(schema, inputs, attributes)
-        values = self._values(schema, inputs)
-        kinds = schema.attributes if schema is not None else {}
-        node = ir.Node(
-            domain,
-            op_type,
-            values,
-            [ir.convenience.convert_attribute(name, _plain(x), kinds.get(name)) for name, x in attributes.items()],
-            outputs=[
-                Value(name=self.names.fresh(op_type)) for _ in range(_count(schema) if outputs is None else outputs)
-            ],
-            version=version if domain else self.opset,
-        )
-        node.metadata_props.update(self.names.metadata)
-        node.name = node.outputs[0].name if node.outputs else None
-        self.graph.append(node)
-        self._record_opset(domain, version)
-        if schema is not None:
-            self._infer_types(schema, node)
-        return node.outputs[0] if len(node.outputs) == 1 else node.outputs
 
     def define(self, function: ir.Function) -> None:
         """Adds a model-local function to the model."""
@@ -157,15 +135,17 @@ class NodeEmitter(OperatorMethods, ABC):
         count = len(function.outputs) if outputs is None else outputs
         return self.emit(function.name, *inputs, domain=function.domain, outputs=count, **attributes)
 
-    # ---------------------------------------------------------------- parts of a node
+    # ---------------------------------------------------------------- hooks of BuilderBase
 
-    def _schema(self, op_type: str) -> OperatorSchema:
-        schema = operator_schema(op_type, self.opset)
+    def _get_schema(self, op_type: str, domain: str, version: int | None) -> OperatorSchema | None:  # type: ignore[override]
+        if domain:
+            return None
+        schema = operator_schema(op_type, version or self.opset)
         if schema is None:
-            raise TypeError(missing_operator(op_type, self.opset))
+            raise TypeError(missing_operator(op_type, version or self.opset))
         return schema
 
-    def _partitioned(
+    def _partition_inputs_attributes(  # type: ignore[override]
         self, schema: OperatorSchema | None, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Separates the inputs that were given by name from the attributes, and checks the attributes."""
@@ -188,15 +168,40 @@ class NodeEmitter(OperatorMethods, ABC):
             args = args[:-1]
         return args, attributes
 
-    def _values(self, schema: OperatorSchema | None, inputs: Sequence[Any]) -> Sequence[Value | None]:
+    def _cast_inputs(self, schema: OperatorSchema | None, inputs: Sequence[Any]) -> Sequence[Value | None]:  # type: ignore[override]
         """Makes constants of numbers, in the dtype that the other inputs bind to their type variable."""
         if schema is None or all(x is None or isinstance(x, Value) for x in inputs):
-            return [self._input_to_value(x, None) for x in inputs]
+            return [self._input_to_value(x, None) for x in inputs] if schema is None else list(inputs)
         bound = bind_type_variables(schema, [x.dtype if isinstance(x, Value) else None for x in inputs])
         return [self._input_to_value(x, parameter_dtype(schema.input(i), bound)) for i, x in enumerate(inputs)]
 
     def _input_to_value(self, value: Any, dtype: DataType | None) -> Value | None:
         return value if value is None or isinstance(value, Value) else self.number(value, dtype)
+
+    def _promote_constant(self, value: Any, dtype: DataType | None) -> Value:
+        return self.number(value, dtype)
+
+    def _cast_attributes(self, schema: OperatorSchema | None, attributes: dict[str, Any]) -> dict[str, ir.Attr]:  # type: ignore[override]
+        kinds = schema.attributes if schema is not None else {}
+        return {
+            name: ir.convenience.convert_attribute(name, _plain(value), kinds.get(name))
+            for name, value in attributes.items()
+        }
+
+    def _adapt_outputs(self, outputs: int | Sequence[str | Value], op_type: str) -> Sequence[Value]:
+        if not isinstance(outputs, int):
+            return super()._adapt_outputs(outputs, op_type) or ()
+        return [Value(name=self.names.fresh(op_type)) for _ in range(outputs)]
+
+    def _annotate_node(self, node: ir.Node) -> None:
+        node.name = node.outputs[0].name if node.outputs else None
+        node.metadata_props.update(self.names.metadata)
+
+    def _add_node(self, node: ir.Node) -> None:
+        self.graph.append(node)
+
+    def _add_initializer(self, value: Value) -> None:
+        self.root_graph.register_initializer(value)
 
     def _record_opset(self, domain: str, version: int | None) -> None:
         if not domain:
@@ -205,8 +210,13 @@ class NodeEmitter(OperatorMethods, ABC):
         if version is not None and known != version:
             raise ValueError(f"a model imports one opset of {domain}, but {known} and {version} are asked for")
 
-    def _infer_types(self, schema: OperatorSchema, node: ir.Node) -> None:
+    def _infer_shapes(self, node: ir.Node) -> None:
         """Sets the element types of the outputs; the shapes come from FX, see translate.py."""
+        if node.domain:
+            return
+        schema = operator_schema(node.op_type, self.opset)
+        if schema is None:
+            return
         schema.check_node(node)
         inputs = [None if x is None else x.dtype for x in node.inputs]
         check_equal_dtypes(schema, inputs)
@@ -214,11 +224,6 @@ class NodeEmitter(OperatorMethods, ABC):
         for output, dtype in zip(node.outputs, inferred, strict=True):
             if dtype is not None:
                 output.type = ir.TensorType(dtype)
-
-
-def _count(schema: OperatorSchema | None) -> int:
-    """Returns how many outputs a node needs."""
-    return 1 if schema is None else max(1, schema.required_outputs)
 
 
 class SizeAttributeError(TypeError):

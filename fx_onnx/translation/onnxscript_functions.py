@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
-from onnxscript import OnnxFunction, evaluator
+import onnxscript
+from onnxscript import evaluator
 from torch.fx.node import map_aggregate
 
 from fx_onnx.onnx_model.schemas import check_meaning
 from fx_onnx.sizes.symbolic_sizes import SymbolicNumber
 from fx_onnx.translation.emitter import Emitter
-
-__all__ = ["OnnxFunction", "call_script", "trace"]
 
 
 def trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
@@ -27,7 +26,7 @@ def trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) 
         return function(*args, **kwargs)
 
 
-def call_script(function: OnnxFunction[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
+def call_script(function: onnxscript.OnnxFunction[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
     """Emits a call of an onnxscript function and adds it, with the functions that it calls, to the model."""
     inputs, attributes = _separated(function.op_signature, args, kwargs)
     for inner in function.function_ir.get_called_functions().values():
@@ -35,7 +34,7 @@ def call_script(function: OnnxFunction[..., Any], op: Emitter, *args: Any, **kwa
     return op.call(_function_ir(function, op), *inputs, version=function.opset.version, **attributes)
 
 
-def _function_ir(function: OnnxFunction[..., Any], op: Emitter) -> ir.Function:
+def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir.Function:
     """Returns the model-local function; ONNX requires its body to have the opset of the model."""
     proto = function.to_function_proto()
     known = op.functions.get((proto.domain, proto.name, proto.overload))

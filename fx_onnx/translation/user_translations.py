@@ -11,6 +11,7 @@ from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
+import onnxscript
 import torch
 from torch.fx import Graph
 
@@ -29,6 +30,7 @@ from fx_onnx.torch_internals.torch_private import (
     operator_of,
 )
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.onnxscript_functions import call_script, trace
 from fx_onnx.translation.symbolic_registry import PYTHON_OP
 
 if TYPE_CHECKING:
@@ -232,9 +234,7 @@ def _is_of_numbers(key: Any) -> bool:
 
 def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translation:
     """Returns ``function`` as a translation of ``target`` that adapts the arguments and checks the results."""
-    from fx_onnx.translation import onnxscript_functions  # takes a while, and only custom functions need it
-
-    if not isinstance(function, onnxscript_functions.OnnxFunction) and _is_symbolic_function(function):
+    if not isinstance(function, onnxscript.OnnxFunction) and _is_symbolic_function(function):
         symbolic = _symbolic_function(function, target, opset)
         symbolic.check_arguments()
         return _as_translation(symbolic)
@@ -258,17 +258,13 @@ def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translatio
 
 def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Parameter]]:
     """Returns a callable that takes an emitter first, and the parameters for the operator's arguments."""
-    from fx_onnx.translation import onnxscript_functions as functions
-
-    if isinstance(function, functions.OnnxFunction):
+    if isinstance(function, onnxscript.OnnxFunction):
         signature = function.op_signature
-        return functools.partial(functions.call_script, function), list(
-            map(_parameter, signature.params if signature else ())
-        )
+        return functools.partial(call_script, function), list(map(_parameter, signature.params if signature else ()))
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and (parameters[0].name == "op" or parameters[0].annotation in (Emitter, "Emitter")):
         return function, parameters[1:]
-    return functools.partial(functions.trace, function), parameters
+    return functools.partial(trace, function), parameters
 
 
 def _parameter(formal: ir.schemas.Parameter | ir.schemas.AttributeParameter) -> Parameter:

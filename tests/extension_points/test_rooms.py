@@ -27,8 +27,7 @@ for name in sys.argv[1:]:
 files = [name for name, module in sys.modules.items() if getattr(module, "__file__", None)]  # others are stand-ins
 loaded = [name for name in files if name.startswith("fx_onnx.")]
 others = [name for name in loaded if not name.startswith("fx_onnx.faster_tracing")]
-slow = {"onnxscript", "onnx.reference"} & sys.modules.keys()
-print(len(others), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()), *slow)
+print(len(others), *sorted({name.split(".")[1] for name in loaded} & ROOMS.keys()))
 """
 
 
