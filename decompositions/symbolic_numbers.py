@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions import unary, vision
+from fx_onnx.decompositions import load, unary, vision
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions._torch_private import depends_on_data
 from fx_onnx.decompositions.pooling import adaptive_max_of_windows, average_pool, max_pool
@@ -497,4 +497,6 @@ takes_symbols(
     aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default
 )(adaptive_max_of_windows)  # fmt: skip
 takes_symbols(aten.logit.default)(unary.logit)
-SYMBOLIC.update({target: DECOMPOSITIONS[target] for target in _DECOMPOSED if target in DECOMPOSITIONS})
+for _target in _DECOMPOSED:
+    load(_target._schema.name)
+    SYMBOLIC[_target] = DECOMPOSITIONS[_target]

@@ -62,6 +62,11 @@ def test_a_form_computes_the_same_as_its_operator(operator: Any, args: Any, kwar
     torch.testing.assert_close(SYMBOLIC[operator](*args, **kwargs), operator(*args, **kwargs), equal_nan=True)
 
 
+def test_all_forms_are_there_whatever_is_imported_first() -> None:
+    """Here the file is the first one of the decompositions, if the tests of this file run alone."""
+    assert set(symbolic_numbers._DECOMPOSED) <= SYMBOLIC.keys()
+
+
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
