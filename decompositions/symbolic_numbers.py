@@ -1,7 +1,6 @@
 """Forms of operators that take symbolic numbers where torch's schema declares plain ones, such as a diagonal.
 
-Each form computes the same as the operator from arithmetic on sizes, positions of ``arange`` and comparisons. Many
-decompositions do so already; they are listed at the end.
+Each computes with sizes, positions of ``arange`` and comparisons. Decompositions that do so are listed at the end.
 """
 
 import math
@@ -403,10 +402,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """Returns the signal of a symbolic ``length``: the whole signal, padded and cut.
-
-    With ``center``, the signal starts in the middle of the first frame.
-    """
+    """Returns the whole signal, padded and cut. With ``center``, it starts in the middle of the first frame."""
     options = (hop_length, win_length, window, False, normalized, onesided, None, return_complex)
     signal = torch.istft(input, n_fft, *options)[..., n_fft // 2 if center else 0 :]
     return signal if length is None else F.pad(signal, (0, length))[..., :length]
