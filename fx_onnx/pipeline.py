@@ -19,7 +19,7 @@ import onnx_ir as ir
 import torch
 
 import fx_onnx.translations  # noqa: F401  registers the translations
-from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram, lower_vmap
 from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.constant_folding import fold_constants
@@ -28,7 +28,6 @@ from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.size_branches import branch_on_data_sizes
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
-from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.capture.callers_precision import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture

@@ -15,10 +15,9 @@ import onnx_ir as ir
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram, lower_vmap
 from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture.callers_precision import autocast_disabled
 from fx_onnx.onnx_model.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.onnx_model.metadata import ORIGINAL_NODE_NAME

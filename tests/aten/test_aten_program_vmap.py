@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.vmap_regions import lower_vmap
+from fx_onnx.aten.aten_program import AtenProgram, lower_vmap
 from fx_onnx.torch_internals.torch_private import OpOverload
 from tests.modules import FunctionModule
 
