@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from fx_onnx.applications.inputs import input_names
 from fx_onnx.applications.parts import Given, Part, running
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.capture.pytrees import register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
@@ -110,16 +111,9 @@ class _Policy(nn.Module):
         return {"action": actions}
 
 
-@contextmanager
-def _integrating(policy: nn.Module, integrate: Callable[..., Tensor]) -> Iterator[None]:
-    """Replaces the function by which a policy integrates the velocity of its actions."""
-    module = sys.modules[type(policy).__module__]
-    original = module.euler_integrate
-    module.euler_integrate = integrate  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        module.euler_integrate = original  # type: ignore[attr-defined]
+def _integrating(policy: nn.Module, integrate: Callable[..., Tensor]) -> AbstractContextManager[None]:
+    """Replaces the function by which a policy integrates the velocity of its actions, in the current thread."""
+    return replace_attribute(sys.modules[type(policy).__module__], "euler_integrate", integrate)
 
 
 class _Prefix(nn.Module):
