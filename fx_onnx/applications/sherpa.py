@@ -76,8 +76,8 @@ def sherpa_metadata(parts: Sequence[Part]) -> Mapping[str, Mapping[str, str]]:
         )
     chunk = next(value.shape for name, value in first.kwargs.items() if name not in first.initial)
     states = [leaf.shape for leaf in pytree.tree_leaves(first.initial)]
-    found = {"model_type": kind, **_read(first, _KEYS[kind], (chunk, states, _result(first).shape))}
-    metadata = {first.name: found}
+    own = {"model_type": kind, **_read(first, _KEYS[kind], (chunk, states, _result(first).shape))}
+    metadata = {first.name: own}
     if others:
         decoder, joiner = others
         tokens = next(iter(decoder.kwargs.values()))

@@ -91,11 +91,11 @@ def distance_of(
     return scale, most, allowed, int(absolute.isinf().sum()), outliers, few
 
 
-def are_close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Returns whether two results of PyTorch have one shape and dtype, and differ by no more than their tolerance."""
+def are_close(got: torch.Tensor, want: torch.Tensor, limits: Limits | None = None) -> bool:
+    """Returns whether two results have one shape and dtype, and differ by no more than the limits, or their dtype's."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
-    _, most, allowed, nonfinite, _, few = distance_of(want, got, limits_of(want.dtype))
+    _, most, allowed, nonfinite, _, few = distance_of(want, got, limits or limits_of(want.dtype))
     return not nonfinite and (few or most <= allowed)
 
 

@@ -147,13 +147,13 @@ def _direction(
     steps, batch, _ = static_sizes(f, x) or (0, 0, 0)
     size = f.attribute("hidden_size")
     zeros = f.Expand(f.constant(0, x.dtype), np.array([1, batch, size]))
-    w, r, bias, state, cell = (None if each is None else f.Slice(each, [index], [index + 1], [0]) for each in weights)
+    w, r, bias, state, cell = (None if part is None else f.Slice(part, [index], [index + 1], [0]) for part in weights)
     gates = f.MatMul(x, f.Transpose(w, perm=[0, 2, 1]))
     if bias is not None:
         first, second = f.emit("Split", [bias, [4 * size, 4 * size]], {"axis": 1}, outputs=2)
         gates = f.Add(gates, f.Add(first, second))
     recurrent = f.Transpose(r, perm=[0, 2, 1])
-    state, cell = (zeros if each is None else each for each in (state, cell))
+    state, cell = (zeros if value is None else value for value in (state, cell))
     states = []
     for step in reversed(range(steps)) if is_reverse else range(steps):
         sums = f.Add(f.Slice(gates, [step], [step + 1], [0]), f.MatMul(state, recurrent))
