@@ -94,20 +94,37 @@ def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, e
     )
     if not first:
         parts.insert(0, slice_axis(op, self, dim, 0, start))
-    if not last:
+    if not last and (first or _in_order(start, end, size)):
         parts.append(slice_axis(op, self, dim, end, INT_MAX))
+    elif not last:  # an empty part may end before it starts
+        parts.append(slice_axis(op, slice_axis(op, self, dim, start, INT_MAX), dim, length, INT_MAX))
     if len(parts) == 1:
         return src
     result: Value = op.Concat(*parts, axis=dim)
     return result
 
 
+def _in_order(start: Size, end: Size, size: Size) -> bool:
+    """Returns whether a slice is known to start at its end or before it, in an axis of any size that it may have."""
+    if isinstance(start, int) and isinstance(end, int):
+        if (start < 0) != (end < 0) and not isinstance(size, int):
+            return False
+        first, last = (bound + size if bound < 0 and isinstance(size, int) else bound for bound in (start, end))
+        return first <= last
+    return statically_known_true(start >= 0) and statically_known_true(end >= start)
+
+
 def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, step: Size) -> Value:
     """Emits ScatterND at start, start + step, ..."""
-    if isinstance(start, int) and start < 0:
-        size = op.sizes(self)[dim]
-        start = max(0, start + size) if isinstance(size, int) else start + size
-    return _scattered(op, self, src, dim % op.rank(self), linear_range(op, op.sizes(src)[dim], start, step))
+    size, length = op.sizes(self)[dim], op.sizes(src)[dim]
+    if isinstance(start, int) and isinstance(size, int):
+        start = max(0, start + size) if start < 0 else start
+    if statically_known_true(start >= 0):
+        indices = linear_range(op, length, start, step)
+    else:  # the slice of all positions has the clamped start
+        positions = slice_axis(op, linear_range(op, size, 0, 1), 0, start, INT_MAX, step)
+        indices = slice_axis(op, positions, 0, 0, length)
+    return _scattered(op, self, src, dim % op.rank(self), indices)
 
 
 def _scattered(op: Emitter, self: Value, src: Value, dim: int, indices: Value) -> Value:

@@ -1,7 +1,13 @@
 """Slices and writes of slices."""
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+import torch
+from torch import nn
+
+import fx_onnx
 from tests.harness import Case, b8, cases, check, f16, f32, i64
 
 aten = torch.ops.aten
@@ -88,3 +94,41 @@ def test_parts(case: Case) -> None:
 )
 def test_writes_of_parts(case: Case) -> None:
     check(case)
+
+
+SLICES: dict[str, Callable[[int], slice]] = {
+    "3:-3": lambda n: slice(3, -3),
+    "-5:3": lambda n: slice(-5, 3),
+    "-7:-2": lambda n: slice(-7, -2),
+    "5:2": lambda n: slice(5, 2),
+    "n // 2:4": lambda n: slice(n // 2, 4),
+    "4:n // 2": lambda n: slice(4, n // 2),
+    "n - 4:6": lambda n: slice(n - 4, 6),
+    "n - 6:n - 3": lambda n: slice(n - 6, n - 3),
+    "-5::2": lambda n: slice(-5, None, 2),
+    "-6:6:3": lambda n: slice(-6, 6, 3),
+    "-9:-1:2": lambda n: slice(-9, -1, 2),
+    "5:-5:2": lambda n: slice(5, -5, 2),
+}
+
+
+class Writes(nn.Module):
+    def __init__(self, part: Callable[[int], slice], axis: int) -> None:
+        super().__init__()
+        self.part, self.axis = part, axis
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x.movedim(self.axis, 0)[self.part(x.shape[0])] *= 2
+        return x
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("part", SLICES.values(), ids=SLICES)
+def test_a_write_is_right_where_the_slice_is_empty(part: Any, axis: int) -> None:
+    """The slice is empty for some sizes, where it starts after its end or before the axis."""
+    model = Writes(part, axis).eval()
+    program = fx_onnx.export(model, (torch.randn(8, 4),), dynamic_shapes=({0: "n"},), verbose=False)
+    for size in range(1, 13):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(program(x)[0], model(x), rtol=0, atol=0)
