@@ -85,6 +85,12 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
                 f"there is no {key} with the structure and the dtypes of the input.",
                 id=MessageId.MODEL_SOURCE,
             )
+    if not results:
+        raise ArgumentError(
+            f"{type(module).__name__} must return a result before the new values of {', '.join(states)}, but it "
+            f"returns {len(values)} in all.",
+            id=MessageId.MODEL_SOURCE,
+        )
     kwargs = {**given, **new}
     batch = next(leaf.shape[0] for leaf in pytree.tree_leaves(given) if leaf.dim())
     dims = {key: _dims_of(key, given[key], value, batch) for key, value in kwargs.items()}
@@ -149,7 +155,13 @@ def describe_states(program: ONNXProgram, part: Part) -> dict[str, str]:
     """
     initial = dict(zip(input_names(part.initial), _tensors(part.initial), strict=True))
     values = {str(value.name): value for value in program.model.graph.inputs}
-    outputs = [str(value.name) for value in program.model.graph.outputs[-len(initial) :]]
+    outputs = [str(value.name) for value in program.model.graph.outputs]
+    if outputs != list(part.outputs):
+        raise ArgumentError(
+            f"{type(part.module).__name__} writes to tensors, which gives the outputs {', '.join(outputs)} instead of "
+            f"{', '.join(part.outputs)}; return new states, and write to no buffer.",
+            id=MessageId.MODEL_SOURCE,
+        )
     rows = [
         {
             "input": name,
@@ -160,7 +172,7 @@ def describe_states(program: ONNXProgram, part: Part) -> dict[str, str]:
                 for dim, size in zip(values[name].shape or (), first.shape, strict=True)
             ],
         }
-        for (name, first), output in zip(initial.items(), outputs, strict=True)
+        for (name, first), output in zip(initial.items(), outputs[-len(initial) :], strict=True)
     ]
     return {"states": json.dumps(rows)}
 

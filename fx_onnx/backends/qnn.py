@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.backends.legalization.static_shapes import MOST_AXES
-from fx_onnx.backends.qnn_compiler import compile_model
+from fx_onnx.backends.qnn_compiler import compile_model, dynamic_dim
 from fx_onnx.messages.errors import UnsupportedOperatorError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.passes.matchers import dims
@@ -21,14 +21,11 @@ def _check_shapes(model: ir.Model) -> None:
     Raises:
         UnsupportedOperatorError: one has.
     """
-    for value in model.graph.inputs:
-        dynamic = [str(size) for size in dims(value) or () if not isinstance(size, int)]
-        if dynamic:
-            raise UnsupportedOperatorError(
-                f"The target qnn cannot run the model: the NPU has static shapes only, and the dim {dynamic[0]} of the "
-                f"input {value.name!r} is dynamic; export without dynamic_shapes, one model for each size.",
-                id=MessageId.TARGET_LACKS_OPERATOR,
-            )
+    if text := dynamic_dim(model):
+        raise UnsupportedOperatorError(
+            f"The target qnn cannot run the model: {text}; export without dynamic_shapes, one model for each size.",
+            id=MessageId.TARGET_LACKS_OPERATOR,
+        )
 
 
 def _refusal(node: ir.Node) -> str:

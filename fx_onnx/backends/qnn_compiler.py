@@ -15,9 +15,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from fx_onnx.backends import qnn_session
+from fx_onnx.passes.matchers import dims
 from fx_onnx.targets.compilation import Compilation, Refusal, one_line
 
-__all__ = ["compile_model", "installed_version", "run_program"]
+__all__ = ["compile_model", "dynamic_dim", "installed_version", "run_program"]
 
 _NOT_INSTALLED = "its compiler is not installed, which the extra fx_onnx[qnn] has"
 _SECONDS = 600
@@ -45,13 +46,23 @@ def compile_model(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> Compi
     """
     version = installed_version()
     runtime = f"onnxruntime-qnn {version}, for the NPU of Snapdragon X Elite".replace("  ", " ")
-    if not version:
-        return Compilation(runtime, unjudged=_NOT_INSTALLED)
+    refusals = [Refusal(text)] if (text := dynamic_dim(model)) else []
+    if refusals or not version:
+        return Compilation(runtime, tuple(refusals), unjudged="" if version else _NOT_INSTALLED)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         ir.save(model, path, external_data="weights.bin")
         size, refusals = run_program(path)
     return Compilation(runtime, tuple(refusals), size)
+
+
+def dynamic_dim(model: ir.Model) -> str:
+    """Returns why the NPU does not take a model with a dynamic dim; empty if all are static."""
+    for value in model.graph.inputs:
+        for size in dims(value) or ():
+            if not isinstance(size, int):
+                return f"the NPU has static shapes only, and the dim {size} of the input {value.name!r} is dynamic"
+    return ""
 
 
 def run_program(path: Path, *files: Path) -> tuple[int, list[Refusal]]:

@@ -15,8 +15,10 @@ what it quantizes, and keeps layers in floats until the results are near enough:
 from __future__ import annotations
 
 import copy
+import io
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -338,9 +340,13 @@ class _Tool:
             use_external_data_format=True,
             extra_options=options,
         )
-        for feed in inputs:
-            observer.collect_data(_Reader(feed))
-        self._observed = observer.compute_data()
+        try:
+            with redirect_stdout(io.StringIO()):  # it prints each step
+                for feed in inputs:
+                    observer.collect_data(_Reader(feed))
+                self._observed = observer.compute_data()
+        except (ValueError, MemoryError) as error:  # of the histogram of a percentile
+            raise ArgumentError(f"ONNX Runtime's tool finds no ranges ({error}); use ranges='minmax'.") from error
 
     def quantized(self, layers: Collection[str]) -> ir.Model:
         """Returns the model with these layers, and what is between them, on integers."""

@@ -44,6 +44,8 @@ class MissingKernel:
     line: str = ""
 
     def __str__(self) -> str:
+        if not self.operator:  # the reason is of the whole model
+            return self.reason
         return f"{self.operator} ({self.node}{', ' + self.line if self.line else ''}): {self.reason}"
 
 
@@ -107,7 +109,7 @@ class Support:
     def __str__(self) -> str:
         if self.compilation is not None and self.compilation.size:
             lines = [f"{self.target}: compiled, {self.compilation.size:,} bytes ({self.source})"]
-        elif self.compilation is not None and self.compilation.refusals:
+        elif self.is_compiled and self.compilation.refusals:
             lines = [f"{self.target}: the compiler refuses the model ({self.source})"]
         elif self.share is None:
             count = str(len(self.missing)) if self.missing else "none"

@@ -169,6 +169,32 @@ def test_a_module_without_its_states_is_refused() -> None:
         streams.stream(Forgetful(), (), {"x": torch.ones(3, 4, 2), "state": torch.zeros(3, 4)})
 
 
+class _OnlyState(nn.Module):
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:
+        return x + state
+
+
+class _Writes(nn.Module):
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        state.add_(x)
+        return state * 2, state
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (_OnlyState(), "_OnlyState must return a result before the new values of state, but it returns 1 in all"),
+        (_Writes(), "_Writes writes to tensors, which gives the outputs output, .*; return new states"),
+    ],
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_results_that_are_no_stream_are_refused(module: nn.Module, message: str, verify: bool, tmp_path: Path) -> None:
+    inputs = {"x": torch.ones(3, 4), "state": torch.zeros(3, 4)}
+    with pytest.raises(ArgumentError, match=message):
+        fx_onnx.export_pretrained(module, tmp_path / "out", task="stream", inputs=inputs, verify=verify)
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"The task stream takes an nn.Module, not 'folder'"):
         fx_onnx.export_pretrained("folder", tmp_path / "out", task="stream")

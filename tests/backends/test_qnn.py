@@ -31,6 +31,11 @@ def test_what_the_compiler_refuses(text: str, reason: str) -> None:
     assert reason in missing.reason
 
 
+def test_a_dynamic_dim_is_refused_before_the_compiler() -> None:
+    said = exported(nn.Linear(3, 2), X, dynamic_shapes=({0: "rows"},)).supports("qnn")
+    assert not said and "the dim rows of the input" in str(said)
+
+
 def test_what_the_compiler_takes() -> None:
     text = "g (float16[2,3] x, int64[2] i) => (float16[2,3] y) { a = Gather(x, i) y = LayerNormalization(a, a) }"
     assert support(model(text), find_target("qnn")).missing == ()

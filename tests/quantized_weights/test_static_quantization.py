@@ -257,6 +257,11 @@ ROW = torch.randn(2, 8)
         ([ROW, ROW * torch.nan], {}, r"calibration\[1\] has NaN in the input input; leave it out"),
         ([ROW, ROW * torch.inf], {}, r"linear is not finite for calibration\[1\]; leave that out"),
         ([ROW[:0]], {}, "input is empty for all calibration inputs; give larger ones"),
+        (
+            [ROW, ROW * 1e9, ROW],
+            {"ranges": "percentile"},
+            "ONNX Runtime's tool finds no ranges .*; use ranges='minmax'",
+        ),
         ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8; did you mean"),
         ([ROW], {"ranges": "max"}, "The ranges 'max' is not one of minmax, percentile"),
         ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),
