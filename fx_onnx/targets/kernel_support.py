@@ -109,7 +109,7 @@ class Support:
     def __str__(self) -> str:
         if self.compilation is not None and self.compilation.size:
             lines = [f"{self.target}: compiled, {self.compilation.size:,} bytes ({self.source})"]
-        elif self.is_compiled and self.compilation.refusals:
+        elif self.is_compiled and self.missing:
             lines = [f"{self.target}: the compiler refuses the model ({self.source})"]
         elif self.share is None:
             count = str(len(self.missing)) if self.missing else "none"
