@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
@@ -64,7 +65,7 @@ def aten_slice_scatter(
         return self
     if isinstance(step, int) and step == 1:
         return _concatenated(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end)
-    return _scatter_steps(op, self, src, dim, 0 if start is None else start, step)
+    return _scatter_steps(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end, step)
 
 
 @translates(aten.select_scatter.default)
@@ -77,7 +78,7 @@ def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: S
         return part
     if isinstance(index, int) and index < 0:
         after: Size = INT_MAX if index == -1 else index + 1
-    elif not statically_known_true(index >= 0):
+    elif not symbolic_sizes.expression(index).is_nonnegative:
         return _scattered(op, self, part, dim, op.shape([index]))
     else:
         after = index + 1
@@ -94,36 +95,45 @@ def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, e
     )
     if not first:
         parts.insert(0, slice_axis(op, self, dim, 0, start))
-    if not last and (first or _in_order(start, end, size)):
-        parts.append(slice_axis(op, self, dim, end, INT_MAX))
-    elif not last:  # an empty part may end before it starts
-        parts.append(slice_axis(op, slice_axis(op, self, dim, start, INT_MAX), dim, length, INT_MAX))
+    if not last:
+        parts.append(slice_axis(op, self, dim, end if first else _end_of(start, end, size), INT_MAX))
     if len(parts) == 1:
         return src
     result: Value = op.Concat(*parts, axis=dim)
     return result
 
 
-def _in_order(start: Size, end: Size, size: Size) -> bool:
-    """Returns whether a slice is known to start at its end or before it, in an axis of any size that it may have."""
-    if isinstance(start, int) and isinstance(end, int):
-        if (start < 0) != (end < 0) and not isinstance(size, int):
-            return False
-        first, last = (bound + size if bound < 0 and isinstance(size, int) else bound for bound in (start, end))
-        return first <= last
-    return statically_known_true(start >= 0) and statically_known_true(end >= start)
+def _end_of(start: Size, end: Size, size: Size) -> Size:
+    """Returns where a slice of an axis ends: at its start, if it is empty because its end is before its start.
+
+    What torch knows of the sizes of the example, such as ``n // 2 >= 1``, need not hold for others.
+    """
+    if isinstance(start, int) and isinstance(end, int) and (start < 0) == (end < 0):
+        return max(start, end)
+    if symbolic_sizes.expression(start).is_nonnegative and symbolic_sizes.expression(end - start).is_nonnegative:
+        return end
+    after: Size = torch.sym_max(_position(start, size), _position(end, size))
+    return after
 
 
-def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, step: Size) -> Value:
+def _position(bound: Size, size: Size) -> Size:
+    """Returns the position of a bound that may count from the end; it may be after the end of the axis."""
+    if symbolic_sizes.expression(bound).is_nonnegative:
+        return bound
+    is_negative = 1 if isinstance(bound, int) else torch.sym_min(torch.sym_max(-bound, 0), 1)
+    position: Size = torch.sym_max(bound + is_negative * size, 0)
+    return position
+
+
+def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, end: Size, step: Size) -> Value:
     """Emits ScatterND at start, start + step, ..."""
-    size, length = op.sizes(self)[dim], op.sizes(src)[dim]
+    size = op.sizes(self)[dim]
     if isinstance(start, int) and isinstance(size, int):
         start = max(0, start + size) if start < 0 else start
-    if statically_known_true(start >= 0):
-        indices = linear_range(op, length, start, step)
+    if symbolic_sizes.expression(start).is_nonnegative:
+        indices = linear_range(op, op.sizes(src)[dim], start, step)
     else:  # the slice of all positions has the clamped start
-        positions = slice_axis(op, linear_range(op, size, 0, 1), 0, start, INT_MAX, step)
-        indices = slice_axis(op, positions, 0, 0, length)
+        indices = slice_axis(op, linear_range(op, size, 0, 1), 0, start, end, step)
     return _scattered(op, self, src, dim % op.rank(self), indices)
 
 

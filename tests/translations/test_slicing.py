@@ -102,6 +102,8 @@ SLICES: dict[str, Callable[[int], slice]] = {
     "-7:-2": lambda n: slice(-7, -2),
     "5:2": lambda n: slice(5, 2),
     "n // 2:4": lambda n: slice(n // 2, 4),
+    "1:n // 2": lambda n: slice(1, n // 2),
+    "n - 6:n // 2:2": lambda n: slice(n - 6, n // 2, 2),
     "4:n // 2": lambda n: slice(4, n // 2),
     "n - 4:6": lambda n: slice(n - 4, 6),
     "n - 6:n - 3": lambda n: slice(n - 6, n - 3),
@@ -121,6 +123,20 @@ class Writes(nn.Module):
         x = x.clone()
         x.movedim(self.axis, 0)[self.part(x.shape[0])] *= 2
         return x
+
+
+@pytest.mark.parametrize("offset", [2, 4])
+def test_a_write_of_a_row_that_may_count_from_the_end(offset: int) -> None:
+    class Row(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.clone()
+            x[x.shape[0] - offset] = 0
+            return x
+
+    program = fx_onnx.export(Row().eval(), (torch.randn(8, 4),), dynamic_shapes=({0: "n"},), verbose=False)
+    for size in range((offset + 1) // 2, 9):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(program(x)[0], Row()(x), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
