@@ -27,6 +27,7 @@ from fx_onnx.extension_points.rooms import find
 from fx_onnx.files.destination import check_folder
 from fx_onnx.messages.arguments import (
     check_flag,
+    check_inputs,
     check_mapping,
     refuses_unknown_keywords,
     shown,
@@ -269,14 +270,10 @@ def _calibration_inputs(calibration: Any, precisions: Sequence[str]) -> tuple[Ma
         )
     if calibration is None:
         return ()
-    if isinstance(calibration, (Mapping, Tensor, str)) or not isinstance(calibration, Iterable):
-        raise ArgumentError(f"calibration must be an iterable of dicts of inputs, not {shown(calibration)}.")
-    inputs = tuple(calibration)
+    inputs = check_inputs("calibration", calibration, "dicts of inputs")
     for number, given in enumerate(inputs):
         check_mapping(f"calibration[{number}]", given, "tensors by the names of inputs", optional=False)
         _check_tensors(given)
-    if not inputs:
-        raise ArgumentError("calibration is empty; give at least one input, and better 100.")
     return inputs
 
 

@@ -19,6 +19,7 @@ from fx_onnx.messages.message_ids import MessageId
 __all__ = [
     "check_dim_name",
     "check_flag",
+    "check_inputs",
     "check_mapping",
     "check_name",
     "check_names",
@@ -130,6 +131,26 @@ def check_mapping(parameter: str, value: Any, content: str, *, optional: bool = 
     """
     if not isinstance(value, Mapping) and not (optional and value is None):
         raise ArgumentError(f"{parameter} must be a dict of {content}, not {shown(value)}.")
+
+
+def check_inputs(parameter: str, value: Any, content: str) -> tuple[Any, ...]:
+    """Returns several inputs, which may come from a generator.
+
+    Args:
+        parameter: the name of the argument.
+        value: the argument.
+        content: what it must be an iterable of.
+
+    Raises:
+        ArgumentError: it is a single input, no iterable, or empty.
+    """
+    is_single = isinstance(value, (str, bytes, Mapping)) or hasattr(value, "__array__")
+    if is_single or not isinstance(value, Iterable):
+        raise ArgumentError(f"{parameter} must be an iterable of {content}, not {shown(value)}.")
+    inputs = tuple(value)
+    if not inputs:
+        raise ArgumentError(f"{parameter} is empty; give at least one input, and better 100.")
+    return inputs
 
 
 def check_name(what: str, name: Any) -> None:

@@ -25,13 +25,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from torch import Tensor
 
 from fx_onnx.files.save import save
-from fx_onnx.messages.arguments import check_tolerance, did_you_mean, shown
+from fx_onnx.messages.arguments import check_inputs, check_tolerance, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.metadata import module_scopes
@@ -157,10 +156,8 @@ def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:
     Raises:
         ArgumentError: there are none, or one does not fit or has NaN.
     """
-    if not isinstance(calibration, Iterable) or isinstance(calibration, (str, bytes, Mapping, Tensor, np.ndarray)):
-        raise ArgumentError(f"calibration must be an iterable of inputs, such as a list, not {shown(calibration)}.")
     inputs: list[Inputs] = []
-    for number, given in enumerate(calibration):
+    for number, given in enumerate(check_inputs("calibration", calibration, "inputs, such as a list")):
         args, kwargs = ((), dict(given)) if isinstance(given, Mapping) else (given, {})
         args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
         try:
@@ -171,8 +168,6 @@ def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:
         if wrong:
             raise ArgumentError(f"calibration[{number}] has NaN in the input {wrong[0]}; leave it out.")
         inputs.append(bound)
-    if not inputs:
-        raise ArgumentError("calibration is empty; give at least one input, and better 100.")
     return inputs
 
 
