@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.torch_version import TorchVersion
 
-__all__ = ["DIFFERENCES", "Difference", "has", "newer_than"]
+__all__ = ["DIFFERENCES", "Difference", "has", "newer_than", "older_than"]
 
 
 class Difference(NamedTuple):
@@ -32,6 +32,21 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Some slices whose bound is a tensor read its number, which is not known during a capture.",
         "The bound is converted to a symbolic number first.",
     ),
+    "convolutions check no sizes": Difference(
+        "2.13",
+        "Without values, a convolution may have a kernel that is larger than its padded input.",
+        "A kernel for shapes checks what the kernels for values check.",
+    ),
+    "no shapes of _convolution": Difference(
+        "2.13",
+        "The operator aten._convolution has no kernel for tensors without values.",
+        "A kernel calls that of aten.convolution.",
+    ),
+    "checks of floats are guards": Difference(
+        "2.13",
+        "What torch knows of a float, such as that math.sqrt of it has a result, is a guard, which it cannot print.",
+        "It is a check of the program.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",
@@ -49,3 +64,8 @@ def has(difference: str) -> bool:
 def newer_than(difference: str) -> str:
     """Returns the versions of torch without a difference, as a patch states them: ``torch>=2.13``."""
     return f"torch>={DIFFERENCES[difference].until}"
+
+
+def older_than(difference: str) -> str:
+    """Returns the versions of torch with a difference, as a patch states them: ``torch<2.13``."""
+    return f"torch<{DIFFERENCES[difference].until}"
