@@ -23,6 +23,7 @@ NEEDS = {
     "jvp": Need("torch.export fails in torch.func.jvp", "2.13"),
     "compiled control flow": Need("dynamo refuses a dispatch mode of the module", "2.13"),
     "known sources": Need("no function of this torch has a faster replacement", "2.13"),
+    "linear_cross_entropy": Need("torch has no such operator", "2.13"),
     "select checks": Need("torch captures an index beyond the end of an axis of any size", "2.13"),
     "found at least two devices": Need("the message of torch has other words", "2.13"),
     "combinations": Need("torch captures the operator", end="2.14"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fx_onnx.torch_internals.older_kernels import check_sizes, older_kernels
+from fx_onnx.torch_internals.older_kernels import older_kernels, shape_kernel
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_differences import has
 from fx_onnx.torch_internals.torch_private import kernel_keys
@@ -19,9 +19,11 @@ CONVOLUTION, (_, META) = aten.convolution.default, kernel_keys()
 def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets another torch be installed, by its version."""
     monkeypatch.setattr(torch, "__version__", request.param)
-    has.cache_clear()
+    for cached in (has, older_kernels):
+        cached.cache_clear()
     yield
-    has.cache_clear()
+    for cached in (has, older_kernels):
+        cached.cache_clear()
 
 
 def _arguments(size: int, padding: list[int], dilation: list[int], transposed: bool) -> list[object]:
@@ -31,8 +33,8 @@ def _arguments(size: int, padding: list[int], dilation: list[int], transposed: b
 
 @pytest.mark.parametrize("installed", ["2.13.0", "2.15.1"], indirect=True)
 def test_a_newer_torch_needs_no_kernel(installed: None) -> None:
-    check_sizes(CONVOLUTION, _arguments(2, [0], [1], False))
     assert older_kernels() == {}
+    assert shape_kernel(CONVOLUTION) is CONVOLUTION
 
 
 @pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
@@ -51,14 +53,13 @@ def test_a_newer_torch_needs_no_kernel(installed: None) -> None:
 def test_a_convolution_checks_that_its_kernel_fits(
     installed: None, size: int, padding: list[int], dilation: list[int], transposed: bool, result: int | None
 ) -> None:
-    kernels, arguments = older_kernels(), _arguments(size, padding, dilation, transposed)
+    kernel, arguments = older_kernels()[CONVOLUTION, META], _arguments(size, padding, dilation, transposed)
+    assert shape_kernel(CONVOLUTION) is kernel
     if result is None:
-        for check in (lambda: check_sizes(CONVOLUTION, arguments), lambda: kernels[CONVOLUTION, META](*arguments)):
-            with pytest.raises(RuntimeError, match="larger than the padded input"):
-                check()
+        with pytest.raises(RuntimeError, match="larger than the padded input"):
+            kernel(*arguments)
     else:
-        check_sizes(CONVOLUTION, arguments)
-        assert kernels[CONVOLUTION, META](*arguments).shape == (2, 3, result, result)
+        assert kernel(*arguments).shape == (2, 3, result, result)
 
 
 @pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
@@ -66,3 +67,9 @@ def test_the_flags_of_a_convolution_change_no_shape(installed: None) -> None:
     kernel = older_kernels()[aten._convolution.default, META]
     arguments = _arguments(5, [1, 1], [1, 1], False)
     assert kernel(*arguments, False, False, True, True).shape == CONVOLUTION(*arguments).shape
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+def test_gamma_has_the_shape_of_its_argument(installed: None) -> None:
+    x = torch.empty(2, 3, device="meta")
+    assert shape_kernel(aten._standard_gamma.default)(x).shape == x.shape
