@@ -30,6 +30,7 @@ from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import line_text, user_frame
+from fx_onnx.torch_internals.older_kernels import older_kernels
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import (
@@ -81,6 +82,7 @@ def replace_kernels() -> Iterator[None]:
         (aten.cdist.default, composite): _cdist,
         (aten.tensor_split.sections, composite): _tensor_split,
         **{(o, composite): partial(_decomposed, o) for o in _READING_SIZES},
+        **older_kernels(),
     }
     with replaced_kernels(kernels):
         yield
