@@ -11,8 +11,9 @@ from torch.fx import Graph, Node
 
 from fx_onnx.aten.fx_nodes import meta_value
 from fx_onnx.messages.errors import MutationError
+from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import OpOverload, statically_known_true
+from fx_onnx.torch_internals.torch_private import OpOverload
 
 # Views that may have an element more than once, or not at all.
 _OTHER_COUNT = frozenset({
@@ -103,7 +104,7 @@ def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Nod
 
 def _from_the_begin(graph: Graph, emit: Callable[..., Node], base: Node, dim: int, start: Any) -> Any:
     """Returns the start of a narrow counted from the begin of the axis. Counted from the end, the stop may be 0."""
-    if statically_known_true(meta_value(start) >= 0):
+    if expression(meta_value(start)).is_nonnegative:
         return start
     size = _size(graph, base, dim % base.meta["val"].dim())
     if isinstance(start, int):

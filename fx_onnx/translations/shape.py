@@ -161,16 +161,14 @@ def _move(op: Emitter, self: Value, source: Sequence[int], destination: Sequence
 # ---------------------------------------------------------------- broadcasts
 
 
-@translates(aten.expand.default, aten.expand_copy.default)
+@translates(aten.expand.default, aten.expand_copy.default, aten.broadcast_to.default)
 def aten_expand(op: Emitter, self: Value, size: Sequence[Size], *, implicit: bool = False) -> Value:
-    """Emits Expand to the sizes of the result."""
-    return broadcast(op, self, op.out_sizes)
-
-
-@translates(aten.broadcast_to.default)
-def aten_broadcast_to(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
-    """Emits Expand to the sizes of the result."""
-    return broadcast(op, self, op.out_sizes)
+    """Emits Expand to the sizes of the result; where a computed size is -1, the axis keeps its own size."""
+    if not any(symbolic_sizes.expression(n).is_negative is None for n in size):
+        return broadcast(op, self, op.out_sizes)
+    shape = op.shape(op.out_sizes)
+    result: Value = op.Expand(self, op.Where(op.Equal(shape, [-1]), [1], shape))
+    return result
 
 
 @translates(aten.expand_as.default)

@@ -9,7 +9,6 @@ from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import statically_known_true
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translations._movement import INT_MAX, broadcast, linear_range, slice_axis
 
@@ -32,13 +31,13 @@ def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
 
 @translates(aten.narrow.default, aten.narrow_copy.default)
 def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -> Value:
-    """Emits Slice: self[start : start + length] along dim; two where the end may be 0, which counts from the end."""
+    """Emits Slice: self[start : start + length] along dim; two where the start may count from the end."""
     size = op.sizes(self)[dim]
     if symbolic_sizes.same_size(length, size):
         return self
     if isinstance(start, int) and start < 0:
         start = start + size
-    if not statically_known_true(start >= 0):
+    if not symbolic_sizes.expression(start).is_nonnegative:
         return slice_axis(op, slice_axis(op, self, dim, start, INT_MAX), dim, 0, length)
     return slice_axis(op, self, dim, start, start + length)
 

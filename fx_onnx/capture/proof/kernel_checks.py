@@ -19,18 +19,25 @@ __all__ = ["kernel_checks"]
 Shape = list[sympy.Expr]
 
 
-def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool]]:
-    """Yields the conditions that the kernel of a node checks, and whether the kernel for meta tensors does too."""
+def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool, bool]]:
+    """Yields conditions of the kernel of a node: whether that for meta tensors checks one too, and none does.
+
+    Circular padding takes what it repeats from the result, which has no values there if they are cropped.
+    """
     tensor: Any
     given: Any
-    if node.target in _PADS and node.args[2:3] in ((), ("constant",)):
+    if node.target in _PADS and node.args[2:3] in ((), ("constant",), ("circular",)):
         tensor, given = node.args[:2]
+        is_circular = len(node.args) > 2 and node.args[2] == "circular"
         for size, left, right in zip(_shape(tensor)[::-1], given[::2], given[1::2], strict=False):
-            yield sympy.Ge(size + sympy.Min(_number(left), 0) + sympy.Min(_number(right), 0), 0), True
+            pads = _number(left), _number(right)
+            least = sympy.Max(*pads, 0) if is_circular else 0
+            if not all(pad.is_nonnegative for pad in pads):
+                yield sympy.Ge(size + sum(sympy.Min(pad, 0) for pad in pads), least), not is_circular, is_circular
     elif (part := _PARTS.get(node.target)) is not None:
         tensor, given, *numbers = node.args
         for size, other in zip(_shape(given), part(_shape(tensor), *numbers), strict=True):
-            yield sympy.Eq(size, other), False
+            yield sympy.Eq(size, other), False, False
 
 
 def _shape(tensor: torch.fx.Node) -> Shape:

@@ -34,6 +34,7 @@ __all__ = [
     "BRANCH",
     "EQUATES",
     "RAISES",
+    "UNDEFINED",
     "Condition",
     "Sizes",
     "all_hold",
@@ -48,6 +49,7 @@ Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
 RAISES = "raises an exception for other sizes"
 EQUATES = "broadcasts one of these sizes to the other"
+UNDEFINED = "repeats values that it crops, which are undefined"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -159,9 +161,9 @@ def recorded_conditions(
     conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
     conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
     checks = [
-        Condition(check.xreplace(defined), raises=True, line=call_line(node).strip(), is_checked=is_checked)
-        for node in program.graph.nodes
-        for check, is_checked in kernel_checks(node)
+        Condition(check.xreplace(defined), True, UNDEFINED if undefined else BRANCH, line, is_checked=is_checked)
+        for node, line in ((node, call_line(node).strip()) for node in program.graph.nodes)
+        for check, is_checked, undefined in kernel_checks(node)
         if check.free_symbols
     ]
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)

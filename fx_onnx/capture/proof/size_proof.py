@@ -13,6 +13,7 @@ All candidates count, except those that hold for every requested size, or wherev
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from fx_onnx.capture.proof.size_candidates import (
     BRANCH,
     EQUATES,
     RAISES,
+    UNDEFINED,
     Condition,
     Sizes,
     all_hold,
@@ -139,7 +141,7 @@ class SizeProof:
         return {
             axis
             for axis, size in static.items()
-            if all(self.raises_for({axis: other}) for other in tried | {size + 1} if other != size)
+            if all(self._always_raises({axis: other}) for other in tried | {size + 1} if other != size)
         }
 
     @cached_property
@@ -217,7 +219,8 @@ class SizeProof:
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
             yield from self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
-            is_bound = self._runs.all_raise(self._with_ones(condition, tried, kept))
+            sizes = ({symbol: point[symbol] for symbol in condition.symbols} for point, _ in tried)
+            is_bound = all(self._always_raises(point, kept) for point in sizes)
             kind: Any = "bound" if is_bound else "finding"
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
@@ -236,13 +239,21 @@ class SizeProof:
             return replace(condition, is_certain=False)
         return replace(condition, witness=tuple(point.items()), seen=self._runs.seen(point))
 
-    def _with_ones(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Sizes]:
-        """Yields the tried sizes of the dims of a condition with 1 for all other dims that may have this size."""
-        ones = {symbol: 1 for symbol in self.sizes.larger if self.sizes.may_be(symbol, 1, kept)}
-        for point, _ in tried:
-            sizes = {**self.sizes.larger, **ones, **{symbol: point[symbol] for symbol in condition.symbols}}
-            if all_hold(kept, sizes):
-                yield sizes
+    def _always_raises(self, point: Mapping[Any, int], kept: Sequence[Condition] = ()) -> bool:
+        """Returns whether the module raises an exception at sizes of some dims, whatever the others may be.
+
+        The others are as in the example, then all 1 or 2, or one of the sizes that the exception names.
+        """
+        larger = self.sizes.larger
+        if not self._runs.all_raise([{**larger, **point}]):
+            return False
+        named = map(int, re.findall(r"\b\d{1,4}\b", self._runs.seen({**larger, **point})))
+        for size in dict.fromkeys((1, 2, *named)):
+            others = {symbol: size for symbol in larger if self.sizes.may_be(symbol, size, kept)}
+            sizes = {**larger, **others, **point}
+            if all_hold(kept, sizes) and not self._runs.all_raise([sizes]):
+                return False
+        return True
 
     def _weakened(self, condition: Condition, tried: Tried, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields the bound of which a guard is a part: sizes compare so wherever the guard holds, and not else.
@@ -272,6 +283,9 @@ class SizeProof:
         Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
         """
         expression = condition.expression
+        if condition.cause == UNDEFINED:
+            yield condition
+            return
         if isinstance(expression, sympy.Eq) and 1 in expression.args:  # a broadcast to a size, which the dim may have
             yield replace(condition, is_certain=False)
             return
@@ -400,10 +414,9 @@ class SizeProof:
         It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and small ones.
         """
         larger = self.sizes.larger
-        others = (larger, *({other: min(n, size) for other, size in larger.items()} for n in (2, 3)))
 
         def raises(size: int) -> bool:
-            return self._runs.all_raise([{**sizes, symbol: size} for sizes in others])
+            return self._always_raises({symbol: size})
 
         largest = min(larger[symbol], _LARGEST_LEAST)
         least = next((n for n in range(2, largest) if not raises(n)), largest)

@@ -17,6 +17,7 @@ from tests.capture.sample_modules import Function
 
 CHECKS: dict[str, tuple[Callable[[Tensor], Tensor], dict[str, bool]]] = {
     "crop": (lambda x: nn.functional.pad(x, (-3, 1, x.shape[0] - 8, 0)), {"n + min(0, n - 8) >= 0": True}),
+    "wrap": (lambda x: nn.functional.pad(x.T[None], (1, 2), mode="circular"), {}),
     "reflection": (lambda x: nn.functional.pad(x[None], (-1, 1), mode="reflect"), {}),
     "row": (lambda x: x.select_scatter(torch.ones(4), 0, 2), {}),
     "column": (lambda x: x.select_scatter(torch.ones(6), -1, 2), {"6 == n": False}),
@@ -33,6 +34,7 @@ def test_a_node_has_what_its_kernel_checks(name: str) -> None:
         program = torch.export.export(
             Function(function), (torch.ones(6, 4),), dynamic_shapes={"x": {0: Dim.DYNAMIC}}, strict=False
         )
-    checks = [pair for node in program.graph.nodes for pair in kernel_checks(node) if pair[0] not in (True, sympy.true)]
-    texts = {expression_text(check, {str(s): "n" for s in check.free_symbols}): on_meta for check, on_meta in checks}
+    checks = [made for node in program.graph.nodes for made in kernel_checks(node) if made[0] not in (True, sympy.true)]
+    texts = {expression_text(check, {str(s): "n" for s in check.free_symbols}): on_meta for check, on_meta, _ in checks}
     assert texts == want
+    assert not any(is_undefined for _, _, is_undefined in checks)
