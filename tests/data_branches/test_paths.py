@@ -306,6 +306,25 @@ def test_equal_conditions_are_decided_once(function: Callable[..., Any], paths: 
     check(program, function)
 
 
+def _calls_bool(_: Branching, x: Tensor) -> Tensor:
+    is_positive = bool(x.sum() > 0)
+    return x * 2 if is_positive else x
+
+
+@pytest.mark.parametrize("calls", range(3, 6))
+def test_a_condition_that_python_specializes_meanwhile(calls: int, recwarn: pytest.WarningsRecorder) -> None:
+    """The runs that prove sizes take the path of the trace also where Python 3.11 has moved the call of ``bool``."""
+
+    def condition(m: Branching, x: Tensor) -> Tensor:
+        return _calls_bool(m, x)
+
+    condition.__code__ = _calls_bool.__code__.replace()  # a copy that has not run
+    for _ in range(calls):
+        condition(Branching(condition), POSITIVE)
+    check(export(condition, dynamic=True), condition)
+    assert not recwarn.list
+
+
 def test_the_model_is_as_before() -> None:
     def function(m: Any, x: Tensor) -> Tensor:
         m.items.append(1)
