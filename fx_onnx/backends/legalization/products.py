@@ -21,7 +21,6 @@ from fx_onnx.passes.matchers import (
     initializer_tensor,
     is_read_by,
     producer_of,
-    single_use,
 )
 from fx_onnx.passes.rules import Result
 
@@ -393,30 +392,6 @@ def legalize_asymmetric_dequantization(
     constant scales only.
     """
     return legalize_dequantization.function(f, node, q, scale, zero_point, block) if asymmetry(node) else None
-
-
-@legalizes("DequantizeLinear(q, scale, zero_point | None, block_size=block)", targets=("qnn",))
-def legalize_dequantization_by_channel(
-    f: NodeBuilder, node: ir.Node, q: Value, scale: Value, zero_point: Value | None, block: int
-) -> Result:
-    """DequantizeLinear(q, scale, zero_point) → (Cast(q) - zero_point) * scale, if there are several scales.
-
-    Legal because this is ONNX's definition. QNN (2.7) takes several scales only for the weight of a convolution from
-    quantized to quantized numbers, which stays, and no scale that is computed.
-    """
-    is_kept = dims(scale) in ((), (1,)) or all(_is_quantized_convolution(use.node) for use in node.outputs[0].uses())
-    if initializer_tensor(scale) is not None and is_kept:
-        return None
-    return "there is a scale for each block" if block else dequantize_tensor.function(f, node, q, scale, zero_point)
-
-
-def _is_quantized_convolution(node: ir.Node) -> bool:
-    """Returns whether a node is a convolution between DequantizeLinear and QuantizeLinear, with a Relu perhaps."""
-    result = node.outputs[0]
-    if is_read_by(result, "Relu", "Clip") and single_use(result):
-        result = next(iter(result.uses())).node.outputs[0]
-    is_between = producer_of(node.inputs[0], "DequantizeLinear") and is_read_by(result, "QuantizeLinear")
-    return node.op_type in ("Conv", "ConvTranspose") and bool(is_between) and single_use(result)
 
 
 @legalizes("Cast(w, to=to)", targets=("tensorrt",), where={"w": _is_weight_of_8_bits})
