@@ -36,6 +36,7 @@ __all__ = [
     "legalize_products_of_integers",
     "legalize_quantization",
     "legalize_repeated_constants",
+    "legalize_rounding",
     "legalize_unsigned_products",
     "legalize_weight_casts",
 ]
@@ -347,6 +348,28 @@ def legalize_dequantization(
     is_pair = quantize is not None and not _reason_against(quantize)
     number = _quantized(f, quantize) if quantize is not None and is_pair else f.Cast(q, to=f.dtype)
     return _dequantized(f, number, node, scale, zero_point)
+
+
+@legalizes("DequantizeLinear(QuantizeLinear(x, _, _ | None), scale, zero_point | None)", targets=("webgpu",))
+def legalize_rounding(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, zero_point: Value | None) -> Result:
+    """DequantizeLinear(QuantizeLinear(x, s, z), s, z) → ((Clip(x / s, low - z, high - z) + c) - c) * s, c = 1.5 * 2^23.
+
+    Legal because the limits are integers, and a sum above 2^23 has no fraction bits, so the addition rounds halves to
+    the even number. WebGPU has no kernel for QuantizeLinear and Round.
+    """
+    quantize = producer_of(node.inputs[0], "QuantizeLinear")
+    own, shift = quantize.inputs[1:], constant_array(zero_point) if zero_point is not None else np.zeros((), np.int8)
+    if [*own, None][:2] != [scale, zero_point] or shift is None or shift.size != 1 or x.dtype != DataType.FLOAT:
+        return "the two operators have other scales or zero points, or the zero points are several or computed"
+    if f.dtype != DataType.FLOAT or quantize.outputs[0].dtype not in _WHOLE or attribute(node, "block_size", 0):
+        return "it is not float32 to 8 or 16 bits, or there is a scale for each block"
+    limits, aligned = np.iinfo(quantize.outputs[0].dtype.numpy()), _aligned(f, node, scale)
+    clipped = f.Clip(f.Div(x, aligned), *(float(limit - int(shift.item())) for limit in (limits.min, limits.max)))
+    return f.Mul(f.Sub(f.Add(clipped, _NO_FRACTION), _NO_FRACTION), aligned)
+
+
+_WHOLE = (DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16)
+_NO_FRACTION = 1.5 * 2**23
 
 
 def asymmetry(node: ir.Node) -> str:
