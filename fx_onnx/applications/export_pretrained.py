@@ -114,8 +114,8 @@ def export_pretrained(
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
         layout: ``optimum``, which is the default, ``optimum-two-decoders``, ``sentence-transformers``,
             ``transformers.js``, ``diffusers``, ``model-package``, ``genai`` or ``sherpa-onnx``.
-        precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static`` or ``a16w8``; several of them if the
-            layout names their files.
+        precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static``, ``a16w8`` or ``a16w4``; several if
+            the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name. A part that draws
@@ -125,8 +125,8 @@ def export_pretrained(
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
             neither in them nor made by the processor is derived from the config. For the task ``stream``, they are a
             chunk and the first states, which may be lists, tuples, dicts or caches of tensors.
-        calibration: for ``int8-static`` and ``a16w8``, inputs like those of the application, about 100, each a dict of
-            all inputs of the model by name.
+        calibration: for ``int8-static``, ``a16w8`` and ``a16w4``, inputs like those of the application, about 100, each
+            a dict of all inputs of the model by name.
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
             ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
@@ -265,7 +265,7 @@ def _calibration_inputs(calibration: Any, precisions: Sequence[str]) -> tuple[Ma
         raise ArgumentError(
             f"The precision {static[0]} needs calibration=, an iterable of inputs by name."
             if static
-            else "calibration= is for the precisions int8-static and a16w8; leave it out.",
+            else "calibration= is for the precisions int8-static, a16w8 and a16w4; leave it out.",
             id=MessageId.COMMAND_OPTION,
         )
     if calibration is None:

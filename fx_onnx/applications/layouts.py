@@ -77,6 +77,7 @@ PRECISIONS = {
     "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
     "int8-static": Precision(is_static=True),
     "a16w8": Precision(is_static=True, opset_version=21),
+    "a16w4": Precision(is_static=True, opset_version=21),
 }
 """The name of a precision → its record."""
 

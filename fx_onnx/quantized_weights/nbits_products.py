@@ -16,7 +16,7 @@ from fx_onnx.onnx_model.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.stored_weights import transposed
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_read_by, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.quantized_weights.constant_computations import computation
 
@@ -62,6 +62,8 @@ class FuseMatMulNBits(Rewrite):
             return self.declines(node, "the weight has no blocks of 4 or 8 bits along its rows, or is no constant")
         if node.inputs[0] is None or node.inputs[0].dtype != weight.scale.dtype or weight.scale.dtype not in _FLOATS:
             return self.declines(node, "the dtype is neither float32 nor float16")
+        if producer_of(node.inputs[0], "DequantizeLinear") and is_read_by(node.outputs[0], "QuantizeLinear"):
+            return self.declines(node, "it multiplies quantized numbers, for which runtimes have another product")
         if is_gemm:
             self._replace_gemm(node, weight, dequantize, editor)
             return True

@@ -5,7 +5,7 @@ what it quantizes, and keeps layers in floats until the results are near enough:
 
 - Layers are Conv, ConvTranspose, Gemm and MatMul with a constant weight. Only their inputs are rounded, and the results
   of convolutions. The result of a product with a weight stays a float, because normalization and softmax after it
-  need the resolution.
+  need the resolution; but a runtime may take scales by channel only between quantized numbers.
 - Operators between convolutions, such as Add and MaxPool, compute with integers too, so the runtime converts nothing
   there.
 - Weights have 7 bits for runtimes that add two products in 16 bits on x64 processors without VNNI: 2 * 255 * 64 fits,
@@ -44,8 +44,8 @@ from fx_onnx.targets.target import Target
 
 __all__ = ["Quantized", "quantize"]
 
-_ACTIVATIONS = {"int8-static": "QUInt8", "a16w8": "QUInt16"}
-"""The name of a precision → the dtype of activations."""
+_DTYPES = {"int8-static": ("QUInt8", "QInt8"), "a16w8": ("QUInt16", "QInt8"), "a16w4": ("QUInt16", "QInt4")}
+"""The name of a precision → the dtypes of activations and weights, as names of ``QuantType``."""
 _RANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "minmax": ("MinMax", {}),
     "percentile": ("Percentile", {"symmetric": False, "percentile": 99.99}),
@@ -95,11 +95,11 @@ def quantize(
     """Returns a program whose layers compute with integers. The given program does not change.
 
     Args:
-        program: of float32, in opset 13 or above. For ``a16w8`` it needs opset 21.
+        program: of float32, in opset 13 or above. For ``a16w8`` and ``a16w4`` it needs opset 21.
         calibration: inputs like those that the program will get, such as 100 images. Each is a tensor, a tuple of
             arguments, or a dict of arguments by name. They are read once. Values out of their ranges are limited later.
-        precision: ``int8-static``: activations and weights of 8 bits; ``a16w8``: activations of 16 bits for NPUs, which
-            ONNX Runtime's CPU provider computes in floats.
+        precision: ``int8-static``: activations and weights of 8 bits; ``a16w8`` and ``a16w4``: activations of 16 bits
+            and weights of 8 or 4 bits for NPUs, which ONNX Runtime's CPU provider computes in floats.
         ranges: the range of an activation: ``minmax`` is that of all its values, ``percentile`` leaves out the most
             distant 0.01 %.
         largest_distance: the largest ``Quantized.distance``. If the results are farther away, the layers that change
@@ -135,12 +135,12 @@ def quantize(
 def _check(program: Any, precision: Any, ranges: Any, largest_distance: Any) -> None:
     if not isinstance(program, ONNXProgram):
         raise ArgumentError(f"program must be what fx_onnx.export returns, not {shown(program)}.")
-    for parameter, value, known in (("precision", precision, _ACTIVATIONS), ("ranges", ranges, _RANGES)):
+    for parameter, value, known in (("precision", precision, _DTYPES), ("ranges", ranges, _RANGES)):
         if not isinstance(value, str) or value not in known:
             hint = did_you_mean(value, known) or "."
             raise ArgumentError(f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}")
     check_tolerance("largest_distance", largest_distance)
-    opset, first = program.model.graph.opset_imports.get("", 0), 21 if precision == "a16w8" else 13
+    opset, first = program.model.graph.opset_imports.get("", 0), 13 if precision == "int8-static" else 21
     if opset < first:
         raise ArgumentError(
             f"The precision {precision} needs opset {first} or above, not {opset}; export with opset_version={first}.",
@@ -254,23 +254,29 @@ class _Form:
 
     Attributes:
         activations: the name of a ``QuantType``.
+        weights: that of weights, which have a scale for each channel.
         has_zero_points: whether activations have a zero point, and biases are integers.
         narrow: whether weights have 7 bits.
+        rounds_products: whether the results of products with a weight are rounded.
     """
 
     activations: str
-    has_zero_points: bool
-    narrow: bool
+    weights: str
+    has_zero_points: bool = True
+    narrow: bool = False
+    rounds_products: bool = False
 
 
 def _form(precision: str, target: Target) -> _Form:
     """Returns the form that a target computes, as its passes of legalization tell."""
     passes = {row.name for row in target.legalizations}
+    activations, weights = _DTYPES[precision]
     if "legalize_asymmetric_quantization" in passes:
-        return _Form(_ACTIVATIONS[precision].replace("QU", "Q"), has_zero_points=False, narrow=False)
+        return _Form(activations.replace("QU", "Q"), weights, has_zero_points=False)
+    if "legalize_dequantization_by_channel" in passes:
+        return _Form(activations, weights, rounds_products=True)
     saturates = "legalize_signed_quantization" in passes or target.name == "openvino"
-    narrow = precision == "int8-static" and saturates
-    return _Form(_ACTIVATIONS[precision], has_zero_points=True, narrow=narrow)
+    return _Form(activations, weights, narrow=precision == "int8-static" and saturates)
 
 
 class _Tool:
@@ -352,7 +358,7 @@ class _Tool:
             copy.deepcopy(self._model),
             per_channel=True,
             reduce_range=form.narrow,
-            weight_qType=quantization.QuantType.QInt8,
+            weight_qType=quantization.QuantType[form.weights],
             activation_qType=quantization.QuantType[form.activations],
             tensors_range=copy.deepcopy(self._observed),
             nodes_to_quantize=[*nodes],
@@ -361,7 +367,7 @@ class _Tool:
             extra_options={
                 "ActivationSymmetric": not form.has_zero_points,
                 "QuantizeBias": form.has_zero_points,
-                "OpTypesToExcludeOutputQuantization": [*_PRODUCTS],
+                "OpTypesToExcludeOutputQuantization": [] if form.rounds_products else [*_PRODUCTS],
             },
         )
         tool.quantize_model()

@@ -76,7 +76,7 @@ class Branch(nn.Module):
 
 def program(module: nn.Module, example: Tensor, **options: Any) -> ONNXProgram:
     torch.manual_seed(0)
-    return fx_onnx.export(module.eval(), (example,), dynamic_shapes=({0: "batch"},), **options)
+    return fx_onnx.export(module.eval(), (example,), **{"dynamic_shapes": ({0: "batch"},), **options})
 
 
 def images(batch: int = 4) -> Tensor:
@@ -130,16 +130,19 @@ def test_products_return_floats(tmp_path: Path) -> None:
         ("tensorrt", "int8-static", 127, {"INT8"}),
         ("onnxruntime", "a16w8", 127, {"UINT16"}),
         ("tensorrt", "a16w8", 127, {"INT16"}),
+        ("qnn", "a16w8", 127, {"UINT16"}),
+        ("qnn", "a16w4", 7, {"UINT16"}),
     ],
 )
 def test_forms(target: str | None, precision: str, weights: int, activations: set[str]) -> None:
     """Weights have 7 bits where a runtime would saturate; TensorRT gets no zero points and biases of float32."""
-    old = program(Residual(), images(), target=target, opset_version=21)
+    static = {"dynamic_shapes": None} if target == "qnn" else {}
+    old = program(Residual(), images(), target=target, opset_version=21, **static)
     new = fx_onnx.quantize(old, [images()], precision=precision, target=target)
     assert new.distance < 0.1
     graph = new.program.model.graph
     stored = [value.const_value.numpy() for value in graph.initializers.values() if value.name.endswith("_quantized")]
-    largest = max(abs(int(array.max())) for array in stored if array.dtype.name == "int8" and array.ndim > 1)
+    largest = max(abs(int(array.max())) for array in stored if array.dtype.name in ("int4", "int8") and array.ndim > 1)
     assert 0.9 * weights < largest <= weights
     dtypes = {node.outputs[0].dtype.name for node in graph if node.op_type == "QuantizeLinear"}
     assert dtypes == activations
@@ -147,6 +150,16 @@ def test_forms(target: str | None, precision: str, weights: int, activations: se
     zeros = [graph.initializers[name].const_value.numpy() for name in graph.initializers if "zero_point" in name]
     assert symmetric == (not any(array.any() for array in zeros))
     assert symmetric == ("INT32" not in {value.dtype.name for value in graph.initializers.values()})
+
+
+def test_an_npu_gets_products_between_integers() -> None:
+    """It takes scales by channel only there."""
+    x = torch.randn(2, 5, 16)
+    old = program(Attention(), x, opset_version=21, target="qnn", dynamic_shapes=None)
+    graph = fx_onnx.quantize(old, [x], precision="a16w8", target="qnn").program.model.graph
+    weights = [node for node in graph if node.op_type == "DequantizeLinear" and node.inputs[0].dtype.name == "INT8"]
+    results = [next(iter(node.outputs[0].uses())).node.outputs[0] for node in weights]
+    assert [[use.node.op_type for use in value.uses()] for value in results] == [["QuantizeLinear"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -262,7 +275,7 @@ ROW = torch.randn(2, 8)
             {"ranges": "percentile"},
             "ONNX Runtime's tool finds no ranges .*; use ranges='minmax'",
         ),
-        ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8; did you mean"),
+        ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8, a16w4; did you mean"),
         ([ROW], {"ranges": "max"}, "The ranges 'max' is not one of minmax, percentile"),
         ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),
         ([ROW], {"precision": "a16w8"}, "needs opset 21 or above, not 20; export with opset_version=21"),
