@@ -101,7 +101,7 @@ class Layout:
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         metadata: returns the metadata of the file of each part, by its name, from the parts.
         is_genai: whether ``ONNXProgram.save_genai`` writes a decoder and its config. Of a model that reads images or
-            sounds too, it is the decoder of tokens.
+            sounds in a way that onnxruntime-genai does not know, it is the decoder of tokens.
     """
 
     files: Mapping[str, str]
@@ -199,7 +199,12 @@ _OWN = {
         metadata=_sherpa_metadata,
     ),
     "genai": Layout(
-        files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},
+        files={
+            "decoder": "model",
+            "encoder_with_cross": "encoder",
+            "decoder_with_past_model": "decoder",
+            **{name: name for name in ("vision", "embedding")},
+        },
         suffixes=dict.fromkeys(_NOT_STATIC, ""),
         form="cross cache",
         inputs={"input_features": "audio_features"},
