@@ -284,7 +284,8 @@ class _Tool:
 
     Attributes:
         unfit: the layers that it does not quantize: those in the bodies of control flow, products with the weight of an
-            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses.
+            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses. NPUs
+            take no computed bias.
     """
 
     def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
@@ -310,7 +311,7 @@ class _Tool:
             ArgumentError: there is none.
         """
         nodes = [node for node in self._model.graph.node if self._is_layer(node)]
-        fitting = {node.name: _path(node) for node in nodes if not _is_grouped(node)}
+        fitting = {node.name: _path(node) for node in nodes if self._fits(node)}
         self.unfit += [_path(node) for node in nodes if node.name not in fitting]
         if not fitting:
             raise ArgumentError(
@@ -318,6 +319,10 @@ class _Tool:
                 id=MessageId.COMMAND_OPTION,
             )
         return fitting
+
+    def _fits(self, node: onnx.NodeProto) -> bool:
+        has_computed_bias = not self._weights.issuperset(filter(None, node.input[2:]))
+        return not _is_grouped(node) and not (self._form.rounds_products and has_computed_bias)
 
     def activations(self) -> set[str]:
         """Returns the names of what the layers read."""

@@ -205,6 +205,22 @@ def test_layers_that_stay_in_floats() -> None:
         fx_onnx.quantize(program(Outlier(), rows[0]), rows, largest_distance=1e-6)
 
 
+def test_a_computed_bias_on_an_npu() -> None:
+    """The layer stays in floats, because the NPU takes a constant bias only."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(x) + self.first(x).relu()
+
+    x = torch.randn(4, 8)
+    old = program(Sum(), x, opset_version=21, target="qnn", dynamic_shapes=None)
+    assert fx_onnx.quantize(old, [x], precision="a16w8", target="qnn").kept == ("second",)
+
+
 def test_bodies() -> None:
     """A layer in the body of an If is listed."""
     rows = [torch.randn(4, 8) + 1, torch.randn(4, 8) - 1]
