@@ -26,11 +26,11 @@ class _Decoder(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.model = model
+        self.decoder = model
 
     def forward(self, **given: Any) -> dict[str, Any]:
         """The arguments of the model to its results."""
-        result = self.model(**given, use_cache=True, output_hidden_states=True)
+        result = self.decoder(**given, use_cache=True, output_hidden_states=True)
         past = result.past_key_values
         return {"logits": result.logits, "past_key_values": past, "hidden_states": result.hidden_states[-1]}
 
@@ -86,7 +86,7 @@ def tokens_ahead(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
         layers(ids[:, :_PAST], states[:, :_PAST], None, places[:, :_PAST], cache)
     inputs = {"input_ids": ids, "hidden_states": states, "position_ids": places}
     inputs = {name: value[:, _PAST:] for name, value in inputs.items()}
-    dims = dict.fromkeys(inputs, {1: "sequence"})
+    dims: dict[str, Any] = {name: {1: "sequence"} for name in inputs}
     names = ("candidate_ids", "candidate_logits", *present[: 2 * len(layers.layers)])
     ahead = {**inputs, "past_key_values": cache}
     return [decoder, Part("mtp", _Ahead(layers).eval(), ahead, {**dims, "past_key_values": {2: "past"}}, names)]

@@ -45,7 +45,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         is_own = not path.startswith("mtp_block.")  # of the layer, beside those of the decoder's layers
         renamed = path.replace("post_norm", "shared_head.norm") if is_own else path.removeprefix("mtp_block.")
         name = f"model.layers.2.{renamed}"
-        parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(name.split(".")[-1])
+        parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(name.rpartition(".")[2])
         if parts is None:
             weights[name] = value.clone()
             continue
