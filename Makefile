@@ -103,6 +103,7 @@ benchmark: $(INSTALLED)
 	$(BIN)/python -m benchmarks.captures --models $(DYNAMIC) --limit 900 --results build/captures_all.jsonl
 	$(BIN)/python -m benchmarks.captures --models resnet50 bert_base llama16 swin_t --static --beside --limit 900
 	$(BIN)/python -m benchmarks.captures --models small_bert --beside
+	$(BIN)/python -m benchmarks.cold_process
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,6 +1,7 @@
 """Compiles networks for Qualcomm's NPU, runs them in the simulator of onnxruntime-qnn, and compares with PyTorch.
 
     python -m benchmarks.qnn [--names bert,gpt2] [--opset 20] [--results build/qnn.jsonl]
+    python -m benchmarks.qnn --precision a16w8 --opset 21 [--names ...]
     python -m benchmarks.qnn --decoders
 
 ``onnxruntime-qnn`` must be installed (``fx_onnx[qnn]``). The networks are those of benchmarks/runtime_models.py, of
@@ -8,6 +9,9 @@ torchvision, timm if it is installed, and transformers, with static shapes and w
 the statistics of their inputs. No node runs on the CPU, and the NPU computes in float16. A result is *right* if it
 differs from eager PyTorch in float32 by at most 1e-2 of the largest number of the output, or by at most twice what
 eager PyTorch in float16 does. The file of results keeps what was run, so a run continues where an earlier one ended.
+
+With ``--precision``, ``fx_onnx.quantize`` rounds the networks, and a result is right if it differs by at most 1e-2 from
+the same file in ONNX Runtime on the CPU, or from PyTorch by no more than that does. All layers are rounded.
 
 ``--decoders`` exports three decoders as docs/examples/npu.py does, and counts the first tokens that are those of eager
 PyTorch, of 20 after each of 3 prompts: in ONNX Runtime on the CPU, and in the simulator.
@@ -77,7 +81,7 @@ def networks() -> Iterator[tuple[str, _Network]]:
         yield f"timm_{name}", lambda name=name: (timm.create_model(name).eval(), images(1, 224))
 
 
-def compared(build: _Network, opset: int | None) -> tuple[str, str]:
+def compared(build: _Network, opset: int | None, precision: str) -> tuple[str, str]:
     """Returns whether a network is right in the simulator, and the difference or the reason."""
     module, inputs = build()
     program = fx_onnx.export(
@@ -85,6 +89,10 @@ def compared(build: _Network, opset: int | None) -> tuple[str, str]:
     )
     names = [str(value.name) for value in program.model.graph.inputs]
     given = dict(zip(names, ordered(names, module, inputs), strict=True))
+    if precision:
+        program = fx_onnx.quantize(
+            program, [given], precision=precision, target="qnn", largest_distance=float("inf")
+        ).program
     with tempfile.TemporaryDirectory() as folder:
         path, written, results = (Path(folder) / name for name in ("model.onnx", "inputs.npz", "results.npz"))
         program.save(path)
@@ -96,6 +104,11 @@ def compared(build: _Network, opset: int | None) -> tuple[str, str]:
             return "refused", "; ".join(f"{each.operator} {each.node}: {each.text}" for each in refusals)[:600]
         computed = list(np.load(results).values())
     error = difference(wanted, computed)
+    if precision:
+        rounded = [x.detach().double().numpy() for x in tensors(program(*given.values()))]
+        apart, rounding = difference(rounded, computed), difference(wanted, rounded)
+        is_right = apart <= TOLERANCE_OF_ROUNDED or error <= rounding
+        return ("right" if is_right else "wrong"), f"{error:.1e}, the file {rounding:.1e}, between them {apart:.1e}"
     if error <= TOLERANCE_OF_ROUNDED:
         return "right", f"{error:.1e}"
     rounding = difference(wanted, [x.detach().double().numpy() for x in _in_float16(*build())])
@@ -147,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", default="")
     parser.add_argument("--opset", type=int)
+    parser.add_argument("--precision", default="", help="int8-static, a16w8 or a16w4")
     parser.add_argument("--decoders", action="store_true")
     parser.add_argument("--results", type=Path, default=Path("build/qnn.jsonl"))
     given = parser.parse_args()
@@ -165,17 +179,17 @@ def main() -> None:
     for name, build in networks():
         if given.names and name not in given.names.split(","):
             continue
-        if name not in known:
+        if (key := f"{name} {given.precision}".strip()) not in known:
             try:
-                known[name] = compared(build, given.opset)
+                known[key] = compared(build, given.opset, given.precision)
             except OnnxExporterError as error:
-                known[name] = "not exported", str(error)[:300]
+                known[key] = "not exported", str(error)[:300]
             except Exception as error:  # of eager PyTorch in float16, or a crash of the export
-                known[name] = "failed", f"{type(error).__name__}: {error}"[:300]
+                known[key] = "failed", f"{type(error).__name__}: {error}"[:300]
             with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([name, known[name]]) + "\n")
-        outcomes[known[name][0]] += 1
-        print(name, *known[name], sep=" | ", flush=True)
+                file.write(json.dumps([key, known[key]]) + "\n")
+        outcomes[known[key][0]] += 1
+        print(key, *known[key], sep=" | ", flush=True)
     print(dict(outcomes))
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fx_onnx.applications.adapters import Adapter, adapted, make_optional, read_adapter, write_adapter
 from fx_onnx.applications.folder_files import complete_tokenizer, copy_files, replaced
+from fx_onnx.applications.genai.images import FAMILIES, images_and_text, take_any_rank
+from fx_onnx.applications.genai.images_config import write_images_config
 from fx_onnx.applications.genai.speech_config import write_speech_config
 from fx_onnx.applications.inputs import input_names, parts_of, processed
 from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
@@ -114,8 +116,8 @@ def export_pretrained(
         task: such as ``text-generation``; None takes the task of the model's class, which ``config.json`` names.
         layout: ``optimum``, which is the default, ``optimum-two-decoders``, ``sentence-transformers``,
             ``transformers.js``, ``diffusers``, ``model-package``, ``genai`` or ``sherpa-onnx``.
-        precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static`` or ``a16w8``; several of them if the
-            layout names their files.
+        precision: ``fp32``, ``fp16``, ``int8``, ``q4``, ``q4f16``, ``int8-static``, ``a16w8`` or ``a16w4``; several if
+            the layout names their files.
         target: as for ``export``; None is the runtime of the layout.
         opset_version: as for ``export``.
         verify: compares the results of each part with the module's before the folder gets its name. A part that draws
@@ -125,8 +127,8 @@ def export_pretrained(
         inputs: real inputs by the name of the forward's parameter, instead of those of the processor. An input that is
             neither in them nor made by the processor is derived from the config. For the task ``stream``, they are a
             chunk and the first states, which may be lists, tuples, dicts or caches of tensors.
-        calibration: for ``int8-static`` and ``a16w8``, inputs like those of the application, about 100, each a dict of
-            all inputs of the model by name.
+        calibration: for ``int8-static``, ``a16w8`` and ``a16w4``, inputs like those of the application, about 100, each
+            a dict of all inputs of the model by name.
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
             ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
@@ -160,11 +162,11 @@ def export_pretrained(
     with replaced(path) as new, adapted(pretrained.model, loaded) as extend:
         copy_files(pretrained, new)
         complete_tokenizer(pretrained, new, chosen, takes_tokens=any("input_ids" in part.kwargs for part in parts))
-        if chosen.is_genai and any(part.name == "encoder_with_cross" for part in parts):
-            _write_speech_config(pretrained, new)
+        _write_speech_config(pretrained, parts, new)
         opset = opset_version or _first_opset(pretrained.model)
         form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving, calibrating)
         files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
+        _write_images_config(pretrained, parts, new)
         if is_shared:
             share_weights([new / file.name for file in files])
         if chosen.write_index is not None:
@@ -209,6 +211,15 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
     """Returns the parts of a model in the form of a layout."""
     model = source.model
     if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
+        if not hasattr(model, "get_image_features") or source.task == "text-generation":
+            return decoder_of_tokens(model)
+        if model.config.model_type in FAMILIES:
+            return images_and_text(model)
+        warn(
+            f"onnxruntime-genai reads no images of {model.config.model_type}, so the folder has the decoder of texts "
+            f"only; it reads those of {', '.join(FAMILIES)}.",
+            MessageId.GENAI_FOLDER,
+        )
         return decoder_of_tokens(model)
     parts = source.row.parts(model, source.row.outputs, given)
     return [part for part in parts if not part.forms or layout.form in part.forms]
@@ -265,7 +276,7 @@ def _calibration_inputs(calibration: Any, precisions: Sequence[str]) -> tuple[Ma
         raise ArgumentError(
             f"The precision {static[0]} needs calibration=, an iterable of inputs by name."
             if static
-            else "calibration= is for the precisions int8-static and a16w8; leave it out.",
+            else "calibration= is for the precisions int8-static, a16w8 and a16w4; leave it out.",
             id=MessageId.COMMAND_OPTION,
         )
     if calibration is None:
@@ -333,6 +344,8 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
             check_stream(program, replace(part, module=converted.module), converted.rtol)
     program.model.metadata_props.update(part.metadata)
     make_optional(program.model, part)
+    if layout.is_genai and part.name == "embedding":
+        take_any_rank(program.model)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
     for adapter in form.adapters:
         write_adapter(
@@ -418,10 +431,19 @@ def _verified(program: ONNXProgram, part: Part, rtol: float | None) -> float | N
     return max((float(output.max_abs) for output in result.outputs), default=0.0)
 
 
-def _write_speech_config(source: Source, folder: Path) -> None:
+def _write_speech_config(source: Source, parts: Sequence[Part], folder: Path) -> None:
+    if all(part.name != "encoder_with_cross" for part in parts):
+        return
     model, extractors = source.model, (part for part in parts_of(source.processors) if hasattr(part, "chunk_length"))
     configs = {"config": model.config, "generation_config": model.generation_config}
     write_speech_config(folder, **configs, extractor=next(extractors, None))
+
+
+def _write_images_config(source: Source, parts: Sequence[Part], folder: Path) -> None:
+    if all(part.name != "vision" for part in parts):
+        return
+    processors = (part for part in parts_of(source.processors) if hasattr(part, "image_mean"))
+    write_images_config(folder, config=source.model.config, parts=parts, processor=next(processors, None))
 
 
 def _size(file: Path) -> int:

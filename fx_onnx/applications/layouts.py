@@ -77,6 +77,7 @@ PRECISIONS = {
     "q4f16": Precision(half=True, config=_int4, block=_BLOCK, opset_version=21, rtol=1e-2),
     "int8-static": Precision(is_static=True),
     "a16w8": Precision(is_static=True, opset_version=21),
+    "a16w4": Precision(is_static=True, opset_version=21),
 }
 """The name of a precision → its record."""
 
@@ -100,7 +101,7 @@ class Layout:
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         metadata: returns the metadata of the file of each part, by its name, from the parts.
         is_genai: whether ``ONNXProgram.save_genai`` writes a decoder and its config. Of a model that reads images or
-            sounds too, it is the decoder of tokens.
+            sounds in a way that onnxruntime-genai does not know, it is the decoder of tokens.
     """
 
     files: Mapping[str, str]
@@ -149,7 +150,7 @@ def _sherpa_metadata(parts: Sequence[Any]) -> Mapping[str, Mapping[str, str]]:
 
 _OWN = {
     "optimum": Layout(
-        files={"model": "model", "decoder": "model", **{name: name for name in (*_PAIR, *_OF_POLICIES)}},
+        files={"model": "model", "decoder": "model", **{name: name for name in ("mtp", *_PAIR, *_OF_POLICIES)}},
         suffixes=_ONE_NAME,
         target=_RUNTIME,
         shares_weights=True,
@@ -182,7 +183,7 @@ _OWN = {
         target=_RUNTIME,
     ),
     "model-package": Layout(
-        files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES, *_OF_POLICIES)}},
+        files={"decoder": "model", **{name: name for name in ("mtp", *_IN_JS, *_OF_PIPELINES, *_OF_POLICIES)}},
         suffixes=_SUFFIXES,
         required=(),
         target=_RUNTIME,
@@ -198,7 +199,12 @@ _OWN = {
         metadata=_sherpa_metadata,
     ),
     "genai": Layout(
-        files={"decoder": "model", "encoder_with_cross": "encoder", "decoder_with_past_model": "decoder"},
+        files={
+            "decoder": "model",
+            "encoder_with_cross": "encoder",
+            "decoder_with_past_model": "decoder",
+            **{name: name for name in ("vision", "embedding")},
+        },
         suffixes=dict.fromkeys(_NOT_STATIC, ""),
         form="cross cache",
         inputs={"input_features": "audio_features"},

@@ -10,6 +10,7 @@ from fx_onnx.backends.qnn_compiler import compile_model, dynamic_dim
 from fx_onnx.messages.errors import UnsupportedOperatorError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.room_passes import QuantizedWeightPass
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -40,7 +41,11 @@ TARGET = Target(
     executed=True,
     table="qnn",
     constraint=_refusal,
-    legalizations=legalizations("qnn", "qnn", without=("legalize_random_draws", "legalize_64_bit")),
+    legalizations=(
+        QuantizedWeightPass("fuse_matmul_nbits"),
+        *legalizations("qnn", "qnn", without=("legalize_random_draws", "legalize_64_bit")),
+    ),
+    domains=("com.microsoft.MatMulNBits",),
     check=_check_shapes,
     compiler=compile_model,
     notes=(

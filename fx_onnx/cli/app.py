@@ -168,12 +168,14 @@ Layout = Annotated[
 Precision = Annotated[
     list[str] | None,
     typer.Option(
-        help="With --layout: fp32, fp16, int8, q8, q4, q4f16, int8-static or a16w8. Repeat it for transformers.js."
+        help="With --layout: fp32, fp16, int8, q8, q4, q4f16, int8-static, a16w8, a16w4. Repeat it for transformers.js."
     ),
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option(help="For int8-static and a16w8: a folder of .npz files, each with the inputs of one call by name."),
+    typer.Option(
+        help="For int8-static, a16w8 and a16w4: a folder of .npz files, each with the inputs of one call by name."
+    ),
 ]
 Adapter = Annotated[
     list[str] | None, typer.Option(help="With --layout: NAME=FOLDER of a LoRA adapter of peft. Repeat it.")

@@ -18,21 +18,22 @@ __all__ = ["CONDITION", "DOMAIN", "MARKS", "mark"]
 DOMAIN, CONDITION = "fx_onnx", "Condition"
 """The domain and the operator of the node that marks a condition, until the models are merged."""
 
+_OTHER = (
+    "another branch than this captured program, which is one path of the model; use the module, as in "
+    "fx_onnx.verify(program, args, module=module)."
+)
+
 
 def _check_tensor(condition: torch.Tensor, answer: bool) -> None:
     """Refuses data of another path, except in the runs of a capture, which are to take this path."""
     if current_path() is None and not condition.is_meta and bool(condition) != answer:
-        raise OffPathError(
-            "The data take another branch than this captured program, which is one path of the model; use the module."
-        )
+        raise OffPathError(f"The data take {_OTHER}")
 
 
 def _check_number(condition: int, answer: bool) -> None:
     """Refuses sizes of another path: Python compares sizes without asking anyone."""
     if isinstance(condition, int) and bool(condition) != answer:
-        raise OffPathError(
-            "The sizes take another branch than this captured program, which is one path of the model; use the module."
-        )
+        raise OffPathError(f"The sizes take {_OTHER}")
 
 
 define_operator("condition(Tensor condition, bool answer) -> ()", _check_tensor, lambda condition, answer: None)

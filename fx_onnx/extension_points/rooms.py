@@ -223,6 +223,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         "fuse_unpacked_weights": "fx_onnx.quantized_weights.dequantized_weights:fuse_unpacked_weights",
         "gather_quantized_rows": "fx_onnx.quantized_weights.dequantized_weights:gather_quantized_rows",
         "legalize_signed_quantization": "fx_onnx.quantized_weights.unsigned_quantization:LEGALIZE_SIGNED_QUANTIZATION",
+        "split_affine_weights": "fx_onnx.quantized_weights.affine_products:split_affine_weights",
         "fuse_matmul_nbits": "fx_onnx.quantized_weights.nbits_products:EXACT",
         "fuse_matmul_nbits with rounding": "fx_onnx.quantized_weights.nbits_products:ROUNDED",
     },

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import torch
 
 __all__ = [
     "TracedLine",
+    "call_site",
     "function_location",
     "function_place",
     "innermost_line",
@@ -51,6 +53,21 @@ def user_frame(frame: Any) -> Any:
     while frame.f_back is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def call_site(frame: Any) -> Any:
+    """Returns what identifies a call of a frame among all calls in its code: the code and the columns of the call.
+
+    Python 3.11 moves the call to another instruction when it has run a few times.
+    """
+    return frame.f_code, _columns(frame.f_code, frame.f_lasti)
+
+
+@lru_cache(maxsize=4096)
+def _columns(code: Any, last: int) -> Any:
+    """Returns the lines and columns of an instruction; its index where Python keeps no columns."""
+    positions = next(islice(code.co_positions(), last // 2, None))
+    return last if None in positions else positions
 
 
 # The code of these packages handles symbolic numbers, or never gets them.

@@ -8,6 +8,7 @@ from onnx_ir import DataType, tensor_adapters
 
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.torch_internals.torch_differences import has
 
 __all__ = [
     "DataType",
@@ -157,7 +158,7 @@ def overflows(dtype: DataType) -> bool:
 
     ONNX's Cast turns them into the largest finite number unless its attribute ``saturate`` is 0.
     """
-    return dtype in _FLOAT8 and dtype is not DataType.FLOAT8E4M3FN
+    return dtype in _FLOAT8 and (dtype is not DataType.FLOAT8E4M3FN or has("float8_e4m3fn overflows"))
 
 
 def since_opset(dtype: DataType) -> int:

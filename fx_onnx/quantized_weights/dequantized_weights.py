@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +15,20 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.onnx_model.dtypes import is_float8, is_unsigned, torch_dtype
+from fx_onnx.onnx_model.dtypes import is_float8, is_unsigned
 from fx_onnx.onnx_model.weights import as_torch, computed, has_data
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.constant_evaluation import OPERATORS, Function
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
     chain,
-    constant_array,
     constant_number,
     dims,
     initializer_tensor,
     producer_of,
 )
 from fx_onnx.passes.rules import Result, rule
+from fx_onnx.quantized_weights.constant_computations import Computation, computation
 from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 
 __all__ = ["fuse_dequantize_linear", "fuse_unpacked_weights", "gather_quantized_rows"]
@@ -165,11 +163,6 @@ def _block_size(
 
 
 _BITS = {15: (4, DataType.UINT4), 255: (8, DataType.UINT8)}
-_BITWISE: dict[str, Function] = {
-    "BitwiseAnd": torch.bitwise_and,
-    "BitwiseOr": torch.bitwise_or,
-    "BitwiseXor": torch.bitwise_xor,
-}
 # Operators that move elements keep their range, and so do Casts, except one from 8 bits without a sign to INT8.
 _MOVES = ("Reshape", "Gather", "Transpose", "Cast")
 
@@ -206,92 +199,13 @@ def fuse_unpacked_weights(
 class _Unpacked(NamedTuple):
     """A quantized weight (rows, columns) with scales and zeros (groups, columns); ``order`` sorts rows by group."""
 
-    data: _Computation
+    data: Computation
     scale: ir.TensorProtocol
     groups: _Groups
     order: npt.NDArray[np.int64] | None
     block: int
     dtype: DataType
     shape: tuple[int, int]
-
-
-@dataclass(frozen=True, repr=False)
-class _Computation:
-    """A value that depends on initializers only: those and the steps, each with the places of its operands."""
-
-    sources: tuple[ir.TensorProtocol, ...]
-    steps: tuple[tuple[Function, tuple[int, ...]], ...]
-
-    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Computes the value; a result is freed after its last use."""
-        values = dict(enumerate(tensors))
-        last = {index: step for step, (_, places) in enumerate(self.steps) for index in places}
-        for step, (function, places) in enumerate(self.steps):
-            values[len(tensors) + step] = function(*(values[index] for index in places))
-            for index in {*places}:
-                if last[index] == step:
-                    del values[index]
-        return values[len(tensors) + len(self.steps) - 1]
-
-
-def _computation(value: Value | None) -> _Computation | None:
-    """Returns how to compute a value; None if it depends on inputs, or an operator is unknown."""
-    tensor = initializer_tensor(value)
-    if tensor is not None:
-        return _Computation((tensor,), ()) if has_data(tensor) else None
-    nodes = _constant_nodes(value)
-    if nodes is None:
-        return None
-    leaves = dict.fromkeys(x for node in nodes for x in node.inputs if x is not None and x.producer() is None)
-    tensors = [initializer_tensor(leaf) for leaf in leaves]
-    places = {leaf: index for index, leaf in enumerate(leaves)}
-    steps = []
-    for node in nodes:
-        function = _function(node)
-        if function is None:
-            return None
-        steps.append((function, tuple(places[x] for x in node.inputs if x is not None)))
-        places[node.outputs[0]] = len(places)
-    known = tuple(tensor for tensor in tensors if tensor is not None and has_data(tensor))
-    return _Computation(known, tuple(steps)) if len(known) == len(leaves) else None
-
-
-def _constant_nodes(value: Value | None) -> list[ir.Node] | None:
-    """Returns the nodes that compute a value, in order; None if one reads something else than an initializer."""
-    nodes: dict[ir.Node, None] = {}
-    waiting = [value.producer() if value is not None else None]
-    while waiting:
-        node = waiting[-1]
-        if node is None or len(node.outputs) != 1 or node.domain:
-            return None
-        if any(x is not None and x.producer() is None and initializer_tensor(x) is None for x in node.inputs):
-            return None
-        before = [x.producer() for x in node.inputs if x is not None and x.producer() is not None]
-        missing = [producer for producer in before if producer not in nodes]
-        if missing:
-            waiting += missing
-        else:
-            nodes[node] = None
-            waiting.pop()
-    return list(nodes)
-
-
-def _function(node: ir.Node) -> Function | None:
-    """Returns the function of an operator."""
-    if node.op_type in _BITWISE:
-        return _BITWISE[node.op_type]
-    if node.op_type == "BitShift":
-        return _shifted if attribute(node, "direction") == "RIGHT" else None
-    if node.op_type == "Cast":
-        dtype = torch_dtype(DataType(attribute(node, "to")))
-        return lambda x: x.to(dtype)
-    evaluator = OPERATORS.get(node.op_type)
-    return evaluator(node, *map(constant_array, node.inputs)) if evaluator is not None else None
-
-
-def _shifted(value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    # torch has unsigned integers of 32 and 64 bits, but no shifts of them.
-    return torch.from_numpy(np.right_shift(value.numpy(), places.numpy()))
 
 
 def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) -> _Unpacked | str:
@@ -301,7 +215,7 @@ def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) 
         return "no BitwiseAnd with 15 or 255 computes a matrix"
     if is_unsigned(dtype) or dtype.bitwidth <= bits[0]:
         return "the difference of weight and zero may not fit into its dtype"
-    data, groups = _computation(quantized), _match_groups(zero)
+    data, groups = computation(quantized), _match_groups(zero)
     if data is None or groups is None or len(groups.members) != sizes[0]:
         return "the weight or its zeros depend on inputs or on unknown operators"
     counts = np.bincount(groups.members)
@@ -339,7 +253,7 @@ def _mask(value: Value | None) -> Any:
 class _Groups(NamedTuple):
     """A matrix whose rows are repeated: one row for each group, the group of each row, and where that is stored."""
 
-    rows: _Computation
+    rows: Computation
     members: npt.NDArray[np.int64]
     stored: tuple[ir.TensorProtocol, ...] = ()
 
@@ -349,7 +263,7 @@ def _match_groups(value: Value | None) -> _Groups | None:
     sizes = dims(value)
     gather, repeated = producer_of(value, "Gather"), chain(value, "Reshape", "Expand")
     if gather is not None and attribute(gather, "axis", 0) == 0:
-        rows, index = _computation(gather.inputs[0]), initializer_tensor(gather.inputs[1])
+        rows, index = computation(gather.inputs[0]), initializer_tensor(gather.inputs[1])
         places = as_torch(index).numpy() if index is not None and has_data(index) else np.array(0)
         if rows is None or index is None or places.ndim != 1 or not len(places) or places.min() < 0:
             return None
@@ -357,13 +271,13 @@ def _match_groups(value: Value | None) -> _Groups | None:
     if repeated is None or sizes is None or len(sizes) != 2:
         return None
     before, after = dims(repeated[1].inputs[0]), dims(repeated[1].outputs[0])
-    rows = _computation(repeated[1].inputs[0])
+    rows = computation(repeated[1].inputs[0])
     if rows is None or before is None or after is None or len(after) != 3 or before != (after[0], 1, sizes[1]):
         return None
     if not isinstance(sizes[0], int) or not isinstance(after[1], int) or after[2] != sizes[1]:
         return None
     last = len(rows.sources) + len(rows.steps) - 1
-    flat = _Computation(rows.sources, (*rows.steps, (lambda matrices: matrices.squeeze(1), (last,))))
+    flat = Computation(rows.sources, (*rows.steps, (lambda matrices: matrices.squeeze(1), (last,))))
     return _Groups(flat, np.arange(sizes[0]) // after[1])
 
 
@@ -405,7 +319,7 @@ def _rows(weight: _Unpacked, *tensors: torch.Tensor) -> torch.Tensor:
     return values if weight.order is None else values[torch.from_numpy(weight.order)]
 
 
-def _integers(weight: _Computation, bits: int, *tensors: torch.Tensor) -> torch.Tensor:
+def _integers(weight: Computation, bits: int, *tensors: torch.Tensor) -> torch.Tensor:
     """Computes unsigned integers of 8 bits, which fit into fewer bits."""
     values = weight(*tensors)
     if values.numel() and not _fits(values, bits):  # zeros that replace those of the export

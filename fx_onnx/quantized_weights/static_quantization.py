@@ -5,7 +5,7 @@ what it quantizes, and keeps layers in floats until the results are near enough:
 
 - Layers are Conv, ConvTranspose, Gemm and MatMul with a constant weight. Only their inputs are rounded, and the results
   of convolutions. The result of a product with a weight stays a float, because normalization and softmax after it
-  need the resolution.
+  need the resolution; but a runtime may take scales by channel only between quantized numbers.
 - Operators between convolutions, such as Add and MaxPool, compute with integers too, so the runtime converts nothing
   there.
 - Weights have 7 bits for runtimes that add two products in 16 bits on x64 processors without VNNI: 2 * 255 * 64 fits,
@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from torch import Tensor
@@ -44,15 +45,15 @@ from fx_onnx.targets.target import Target
 
 __all__ = ["Quantized", "quantize"]
 
-_ACTIVATIONS = {"int8-static": "QUInt8", "a16w8": "QUInt16"}
-"""The name of a precision → the dtype of activations."""
+_DTYPES = {"int8-static": ("QUInt8", "QInt8"), "a16w8": ("QUInt16", "QInt8"), "a16w4": ("QUInt16", "QInt4")}
+"""The name of a precision → the dtypes of activations and weights, as names of ``QuantType``."""
 _RANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "minmax": ("MinMax", {}),
     "percentile": ("Percentile", {"symmetric": False, "percentile": 99.99}),
 }
 """The name of a way to find ranges → ONNX Runtime's name of it, and its options."""
 _COMPARED = 8
-"""The number of calibration inputs on which results are compared."""
+"""The number of calibration inputs on which results are compared. Of twice as many or more, they set no ranges."""
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _PRODUCTS = ("Gemm", "MatMul")
@@ -74,8 +75,9 @@ class Quantized:
     Attributes:
         program: the new program. It has the inputs, outputs and dims of the old one.
         kept: the layers that compute in floats: the path of the module, or the name of the node.
-        distance: the largest difference of its results from those of the old program on the first calibration inputs,
-            relative to the largest result. For a target of CPUs, ONNX Runtime's kernels of integers compute it.
+        distance: the largest difference of its results from those of the old program on the first 8 calibration inputs,
+            relative to the largest result. If there are 16 inputs or more, these 8 do not set ranges. For a target of
+            CPUs, ONNX Runtime's kernels of integers compute it.
     """
 
     program: ONNXProgram
@@ -95,11 +97,11 @@ def quantize(
     """Returns a program whose layers compute with integers. The given program does not change.
 
     Args:
-        program: of float32, in opset 13 or above. For ``a16w8`` it needs opset 21.
+        program: of float32, in opset 13 or above. For ``a16w8`` and ``a16w4`` it needs opset 21.
         calibration: inputs like those that the program will get, such as 100 images. Each is a tensor, a tuple of
             arguments, or a dict of arguments by name. They are read once. Values out of their ranges are limited later.
-        precision: ``int8-static``: activations and weights of 8 bits; ``a16w8``: activations of 16 bits for NPUs, which
-            ONNX Runtime's CPU provider computes in floats.
+        precision: ``int8-static``: activations and weights of 8 bits; ``a16w8`` and ``a16w4``: activations of 16 bits
+            and weights of 8 or 4 bits for NPUs, which ONNX Runtime's CPU provider computes in floats.
         ranges: the range of an activation: ``minmax`` is that of all its values, ``percentile`` leaves out the most
             distant 0.01 %.
         largest_distance: the largest ``Quantized.distance``. If the results are farther away, the layers that change
@@ -117,7 +119,8 @@ def quantize(
         tool = _Tool(program.model, Path(folder), _form(precision, TARGET if target is None else find_target(target)))
         layers = tool.layers()
         expected = _finite_results(program.model, inputs, tool.activations())
-        tool.observe(inputs, ranges, layers)
+        tool.observe(inputs[_COMPARED:] if len(inputs) >= 2 * _COMPARED else inputs, ranges, layers)
+        layers = tool.varying(layers)
 
         def quantized(chosen: Collection[str]) -> tuple[ir.Model, float]:
             model = tool.quantized(chosen)
@@ -135,12 +138,12 @@ def quantize(
 def _check(program: Any, precision: Any, ranges: Any, largest_distance: Any) -> None:
     if not isinstance(program, ONNXProgram):
         raise ArgumentError(f"program must be what fx_onnx.export returns, not {shown(program)}.")
-    for parameter, value, known in (("precision", precision, _ACTIVATIONS), ("ranges", ranges, _RANGES)):
+    for parameter, value, known in (("precision", precision, _DTYPES), ("ranges", ranges, _RANGES)):
         if not isinstance(value, str) or value not in known:
             hint = did_you_mean(value, known) or "."
             raise ArgumentError(f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}")
     check_tolerance("largest_distance", largest_distance)
-    opset, first = program.model.graph.opset_imports.get("", 0), 21 if precision == "a16w8" else 13
+    opset, first = program.model.graph.opset_imports.get("", 0), 13 if precision == "int8-static" else 21
     if opset < first:
         raise ArgumentError(
             f"The precision {precision} needs opset {first} or above, not {opset}; export with opset_version={first}.",
@@ -254,23 +257,29 @@ class _Form:
 
     Attributes:
         activations: the name of a ``QuantType``.
+        weights: that of weights, which have a scale for each channel.
         has_zero_points: whether activations have a zero point, and biases are integers.
         narrow: whether weights have 7 bits.
+        rounds_products: whether the results of products with a weight are rounded.
     """
 
     activations: str
-    has_zero_points: bool
-    narrow: bool
+    weights: str
+    has_zero_points: bool = True
+    narrow: bool = False
+    rounds_products: bool = False
 
 
 def _form(precision: str, target: Target) -> _Form:
     """Returns the form that a target computes, as its passes of legalization tell."""
     passes = {row.name for row in target.legalizations}
+    activations, weights = _DTYPES[precision]
     if "legalize_asymmetric_quantization" in passes:
-        return _Form(_ACTIVATIONS[precision].replace("QU", "Q"), has_zero_points=False, narrow=False)
+        return _Form(activations.replace("QU", "Q"), weights, has_zero_points=False)
+    if "legalize_dequantization_by_channel" in passes:
+        return _Form(activations, weights, rounds_products=True)
     saturates = "legalize_signed_quantization" in passes or target.name == "openvino"
-    narrow = precision == "int8-static" and saturates
-    return _Form(_ACTIVATIONS[precision], has_zero_points=True, narrow=narrow)
+    return _Form(activations, weights, narrow=precision == "int8-static" and saturates)
 
 
 class _Tool:
@@ -278,14 +287,15 @@ class _Tool:
 
     Attributes:
         unfit: the layers that it does not quantize: those in the bodies of control flow, products with the weight of an
-            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses.
+            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses. NPUs
+            take no computed bias.
     """
 
     def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
         """Writes the model to the folder."""
         from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-        self._folder, self._form = folder, form
+        self._folder, self._form, self._observed = folder, form, dict[str, Any]()
         save(model, folder / "model.onnx", external_data=True, durable=False)
         self._model = load_model_with_shape_infer(folder / "model.onnx")
         for number, node in enumerate(self._model.graph.node):
@@ -304,7 +314,7 @@ class _Tool:
             ArgumentError: there is none.
         """
         nodes = [node for node in self._model.graph.node if self._is_layer(node)]
-        fitting = {node.name: _path(node) for node in nodes if not _is_grouped(node)}
+        fitting = {node.name: _path(node) for node in nodes if self._fits(node)}
         self.unfit += [_path(node) for node in nodes if node.name not in fitting]
         if not fitting:
             raise ArgumentError(
@@ -312,6 +322,10 @@ class _Tool:
                 id=MessageId.COMMAND_OPTION,
             )
         return fitting
+
+    def _fits(self, node: onnx.NodeProto) -> bool:
+        has_computed_bias = not self._weights.issuperset(filter(None, node.input[2:]))
+        return not _is_grouped(node) and not (self._form.rounds_products and has_computed_bias)
 
     def activations(self) -> set[str]:
         """Returns the names of what the layers read."""
@@ -339,9 +353,30 @@ class _Tool:
             with redirect_stdout(io.StringIO()):  # it prints each step
                 for feed in inputs:
                     observer.collect_data(_Reader(feed))
-                self._observed = observer.compute_data()
+                self._observed = dict(observer.compute_data().items())
         except (ValueError, MemoryError) as error:  # of the histogram of a percentile
             raise ArgumentError(f"ONNX Runtime's tool finds no ranges ({error}); use ranges='minmax'.") from error
+
+    def varying(self, layers: Mapping[str, str]) -> dict[str, str]:
+        """Returns the layers without those whose input, or result of a convolution, is one number in all runs.
+
+        Its range has no width, so that all later values would become this number.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        nodes = [node for node in self._model.graph.node if node.name in layers]
+        constant = {node.name for node in nodes if self._is_constant(node.input[0]) or self._is_fixed(node)}
+        self.unfit += [path for name, path in layers.items() if name in constant]
+        if constant.issuperset(layers):
+            raise ArgumentError("All layers get or return one number for all calibration inputs; give other ones.")
+        return {name: path for name, path in layers.items() if name not in constant}
+
+    def _is_fixed(self, node: onnx.NodeProto) -> bool:
+        return node.op_type not in _PRODUCTS and any(map(self._is_constant, node.output))
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self._observed and bool(np.equal(*self._observed[name].range_value).all())
 
     def quantized(self, layers: Collection[str]) -> ir.Model:
         """Returns the model with these layers, and what is between them, on integers."""
@@ -352,7 +387,7 @@ class _Tool:
             copy.deepcopy(self._model),
             per_channel=True,
             reduce_range=form.narrow,
-            weight_qType=quantization.QuantType.QInt8,
+            weight_qType=quantization.QuantType[form.weights],
             activation_qType=quantization.QuantType[form.activations],
             tensors_range=copy.deepcopy(self._observed),
             nodes_to_quantize=[*nodes],
@@ -361,7 +396,7 @@ class _Tool:
             extra_options={
                 "ActivationSymmetric": not form.has_zero_points,
                 "QuantizeBias": form.has_zero_points,
-                "OpTypesToExcludeOutputQuantization": [*_PRODUCTS],
+                "OpTypesToExcludeOutputQuantization": [] if form.rounds_products else [*_PRODUCTS],
             },
         )
         tool.quantize_model()
@@ -388,6 +423,7 @@ class _Tool:
                 is_between = node.op_type in _CONVOLUTIONS
             else:
                 is_between = node.op_type in _BETWEEN and bool(reads) and integers.issuperset(reads)
+                is_between = is_between and not self._is_fixed(node)
             if is_between:
                 nodes[node.name] = None
                 integers.update(node.output)

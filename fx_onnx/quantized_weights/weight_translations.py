@@ -93,13 +93,14 @@ def float4_weight(
 
 def _floats(op: Emitter, scale: Value, dtype: DataType) -> Value:
     """Returns scales as floats; exponents (UINT8) as FLOAT8E8M0 from opset 24 on, else as indices into a table."""
-    if scale.dtype != DataType.UINT8:
-        return op.cast(scale, dtype)
-    exponents = _exponents(op, scale)
-    if exponents is not None:
-        return op.cast(exponents, dtype)
-    numbers = exponents_as_floats(torch.arange(256, dtype=torch.uint8))
-    return op.cast(_looked_up(op, op.constant(numbers.numpy()), scale, 8), dtype)
+    sizes = op.sizes(scale)
+    if scale.dtype == DataType.UINT8:
+        exponents = _exponents(op, scale)
+        numbers = exponents_as_floats(torch.arange(256, dtype=torch.uint8))
+        scale = _looked_up(op, op.constant(numbers.numpy()), scale, 8) if exponents is None else exponents
+    floats = op.with_sizes(op.cast(scale, dtype), sizes)
+    floats.shape = ir.Shape([int(size) for size in sizes])  # passes that turn the weight read it
+    return floats
 
 
 def _exponents(op: Emitter, scale: Value) -> Value | None:

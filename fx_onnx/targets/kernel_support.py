@@ -183,7 +183,8 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None, model: ir.Model) -> str:
     """Returns why a node does not run; empty if it does, or if nothing is known."""
     if node.domain:
-        is_known = node.domain in target.domains or not model.graph.opset_imports.get(node.domain)
+        names = {node.domain, f"{node.domain}.{node.op_type}"}
+        is_known = not names.isdisjoint(target.domains) or not model.graph.opset_imports.get(node.domain)
         return "" if is_known else f"the domain {node.domain} is not ONNX's own"
     dtypes = _dtypes(node, opset)
     first = next(iter(dtypes.values()), None)

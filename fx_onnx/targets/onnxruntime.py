@@ -44,7 +44,7 @@ TARGET = Target(
         Translation("fx_onnx::causal_conv1d", _causal_conv1d),
     ),
     legalizations=legalizations("onnxruntime"),
-    fusions=(QuantizedWeightPass("fuse_matmul_nbits"),),
+    fusions=(QuantizedWeightPass("split_affine_weights"), QuantizedWeightPass("fuse_matmul_nbits")),
     domains=("com.microsoft",),
 )
 
@@ -54,6 +54,9 @@ ACCURACY_LEVEL_4 = replace(
     TARGET,
     name="onnxruntime-accuracy-level-4",
     opset=21,  # the first one with blocks of weights, without which a weight of 4 bits has no MatMulNBits
-    fusions=(QuantizedWeightPass("fuse_matmul_nbits", "fuse_matmul_nbits with rounding"),),
+    fusions=(
+        QuantizedWeightPass("split_affine_weights"),
+        QuantizedWeightPass("fuse_matmul_nbits", "fuse_matmul_nbits with rounding"),
+    ),
     notes=(ROUNDING_NOTE,),
 )

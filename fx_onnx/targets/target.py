@@ -85,7 +85,8 @@ class Target:
         legalizations: the passes that replace what the runtime lacks, in order.
         fusions: the passes that insert operators of the runtime's own domains, after the legalizations. They run only
             if the caller names the target.
-        domains: the domains whose operators the runtime has in addition to ONNX's own.
+        domains: the domains whose operators the runtime has in addition to ONNX's own, or single operators of them,
+            such as ``"com.microsoft.MatMulNBits"``.
         without: the names of the optimizer's passes that are left out.
         check: warns of what is wrong with a model although the runtime has a kernel for each node, for example an input
             to which the program that calls the runtime gives no value.

@@ -39,6 +39,7 @@ __all__ = [
     "asks_for_layout",
     "assume_sizes_from_2",
     "check_conditions",
+    "deferring_float_checks",
     "disproved_guards",
     "empty_sizes",
     "example_size",
@@ -216,6 +217,23 @@ def _asking_frame(frame: Any) -> Any:
 def _layout_questions() -> frozenset[Any]:
     functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
     return frozenset(inspect.unwrap(function).__code__ for function in functions if function is not None)
+
+
+def deferring_float_checks(record: Callable[..., bool]) -> Callable[..., bool]:
+    """Returns what replaces the method that records a check: one of floats becomes no guard on sizes of the inputs.
+
+    Without torch's names: ImportError or AttributeError. torch cannot print a guard on a float.
+    """
+    symbols = import_module("torch.utils._sympy.symbol")
+
+    def deferring(shape_env: Any, *args: Any, **kwargs: Any) -> bool:
+        result, checks = record(shape_env, *args, **kwargs), shape_env.deferred_runtime_asserts
+        for check in checks.pop(None, []):
+            floats = (s for s in check.expr.free_symbols if symbols.symbol_is_type(s, symbols.SymT.UNBACKED_FLOAT))
+            checks.setdefault(next(floats, None), []).append(check)
+        return result
+
+    return deferring
 
 
 def empty_sizes(shape_env: Any) -> set[Any]:

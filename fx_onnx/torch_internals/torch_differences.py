@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.torch_version import TorchVersion
 
-__all__ = ["DIFFERENCES", "Difference", "has", "newer_than"]
+__all__ = ["DIFFERENCES", "Difference", "has", "newer_than", "older_than"]
 
 
 class Difference(NamedTuple):
@@ -32,6 +32,26 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Some slices whose bound is a tensor read its number, which is not known during a capture.",
         "The bound is converted to a symbolic number first.",
     ),
+    "convolutions check no sizes": Difference(
+        "2.13",
+        "Without values, a convolution may have a kernel that is larger than its padded input, and _convolution fails.",
+        "A kernel for shapes checks what the kernels for values check.",
+    ),
+    "gamma without shapes": Difference(
+        "2.13",
+        "The operator aten._standard_gamma has no kernel for tensors without values.",
+        "A kernel for shapes returns a tensor like its argument.",
+    ),
+    "checks of floats are guards": Difference(
+        "2.13",
+        "What torch knows of a float, such as that math.sqrt of it has a result, is a guard, which it cannot print.",
+        "It is a check of the program.",
+    ),
+    "float8_e4m3fn overflows": Difference(
+        "2.13",
+        "The cast of a number that is too large to float8_e4m3fn is NaN, and not the largest finite number.",
+        "The Cast of the ONNX model does the same.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",
@@ -49,3 +69,8 @@ def has(difference: str) -> bool:
 def newer_than(difference: str) -> str:
     """Returns the versions of torch without a difference, as a patch states them: ``torch>=2.13``."""
     return f"torch>={DIFFERENCES[difference].until}"
+
+
+def older_than(difference: str) -> str:
+    """Returns the versions of torch with a difference, as a patch states them: ``torch<2.13``."""
+    return f"torch<{DIFFERENCES[difference].until}"

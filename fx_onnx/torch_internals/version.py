@@ -10,11 +10,10 @@ from fx_onnx.messages.errors import OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 
-__all__ = ["NEWEST_TORCH", "OLDEST_TESTED_TORCH", "OLDEST_TORCH", "check_torch", "version"]
+__all__ = ["NEWEST_TORCH", "OLDEST_TORCH", "check_torch", "version"]
 
 # docs/versions.md tells which tests ran with these versions of torch; pyproject.toml allows all versions between them.
 OLDEST_TORCH = "2.12"
-OLDEST_TESTED_TORCH = "2.13"  # only a part of the tests ran with an older one
 NEWEST_TORCH = "2.15"
 
 
@@ -26,7 +25,7 @@ def version() -> str:
 
 @functools.cache
 def check_torch() -> None:
-    """Checks the installed torch once in a process. It warns about a torch that is not among the tested ones.
+    """Checks the installed torch once in a process. It warns about a torch that is newer than the tested ones.
 
     Raises:
         OnnxExporterError: torch is too old.
@@ -41,9 +40,9 @@ def check_torch() -> None:
             "torch is older shows.",
             id=MessageId.TORCH_VERSION,
         )
-    if not _release(OLDEST_TESTED_TORCH) <= installed <= _release(NEWEST_TORCH):
+    if installed > _release(NEWEST_TORCH):
         warn(
-            f"fx_onnx {version()} was tested with torch {OLDEST_TESTED_TORCH} to {NEWEST_TORCH}, but torch "
+            f"fx_onnx {version()} was tested with torch {OLDEST_TORCH} to {NEWEST_TORCH}, but torch "
             f"{torch.__version__} is installed; export with verify=True, which compares the results with the module's.",
             MessageId.TORCH_VERSION,
         )

@@ -97,7 +97,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::floor_divide": operator.floordiv,
     "aten::remainder": operator.mod,
     "aten::pow": lambda a, b: math.pow(a, b) if {type(a), type(b)} <= {bool, int, float} else a**b,
-    "aten::sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
+    "aten::sqrt": torch.sym_sqrt,
     "aten::round": lambda value: float(round(value)),
     "aten::divmod": divmod,
     "aten::polar": cmath.rect,

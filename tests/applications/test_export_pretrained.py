@@ -305,7 +305,7 @@ def test_static_quantization(precision: str, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({}, "The precision int8-static needs calibration=, an iterable of inputs by name"),
-        ({"precision": "fp16", "calibration": _images(1)}, "calibration= is for the precisions int8-static and a16w8"),
+        ({"precision": "fp16", "calibration": _images(1)}, "calibration= is for the precisions int8-static, a16w8"),
         ({"calibration": []}, "calibration is empty"),
         ({"calibration": _images(1)[0]}, "calibration must be an iterable of dicts of inputs"),
         ({"calibration": [torch.ones(2)]}, r"calibration\[0\] must be a dict of tensors by the names of inputs"),

@@ -15,6 +15,7 @@ from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.onnx_model import metadata
 from tests.aten.small_programs import CORE, captured, run, table, targets
 from tests.compare import assert_close
+from tests.torch_versions import needs
 
 aten = torch.ops.aten
 
@@ -144,7 +145,7 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     assert "custom_translation_table" in message
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch cannot capture it")
+@needs("jvp")
 def test_a_function_without_decomposition_is_listed_by_its_full_name() -> None:
     program = captured(lambda x: torch.func.jvp(torch.sin, (x,), (x,)), torch.randn(3))
     with pytest.raises(UnsupportedOperatorError, match=r"  torch\._functorch\.predispatch\._make_dual: 1 call"):

@@ -15,6 +15,7 @@ from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.messages.errors import MutationError
 from tests.aten.functional_check import check, user_inputs
 from tests.modules import FunctionModule
+from tests.torch_versions import needs
 
 aten = torch.ops.aten
 
@@ -202,7 +203,7 @@ def test_writes_in_regions() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch cannot capture it")
+@needs("nested_compile_region")
 def test_a_region_that_runs_twice() -> None:
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Any:

@@ -29,6 +29,13 @@ def test_dtypes_with_a_kernel_get_no_casts(dtype: torch.dtype) -> None:
     assert operators(program) == ["Conv", "Relu", "Transpose", "MatMul"]
 
 
+def test_sigmoid_of_bfloat16_is_computed_in_float32() -> None:
+    x = torch.linspace(-9, 9, 99, dtype=torch.bfloat16)
+    program = exported(torch.sigmoid, x, target="onnxruntime-cuda")
+    assert operators(program) == ["Cast", "Sigmoid", "Cast"]
+    assert torch.equal(program(x)[0], x.sigmoid())
+
+
 def test_a_node_of_the_cpu_provider_gets_casts_for_it() -> None:
     """No provider has GridSample of bfloat16; Unique of rows runs in the CPU provider only, which has none either."""
     x = torch.tensor([[3, 0], [7, 3], [3, 0]], dtype=torch.bfloat16)

@@ -1,12 +1,15 @@
 """The target qnn: static shapes, its table, and the forms that its compiler takes."""
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
 
 from fx_onnx.messages.errors import UnsupportedOperatorError
+from fx_onnx.passes.rewriter import apply
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
+from tests.backends.legalization.test_npu_weights import weight, with_weight
 from tests.exporting import exported, operators
 from tests.passes.checking import model
 
@@ -47,14 +50,14 @@ def test_booleans_are_compared_and_reduced_as_numbers() -> None:
     assert {"Cast", "Equal"} <= set(operators(program))
 
 
-def test_a_weight_with_a_scale_for_each_channel() -> None:
-    """Only a convolution reads a DequantizeLinear of several scales."""
-    text = """g (float[1,2] x) => (float[1,3] y) <int8[2,3] w = {1, 2, 3, 4, 5, 6}, float[3] s = {0.5, 1, 2}>
-    { d = DequantizeLinear<axis=1>(w, s) y = MatMul(x, d) }"""
-    program = model(text)
-    for row in find_target("qnn").legalizations:
-        row(program)
-    assert [node.op_type for node in program.graph] == ["Cast", "Mul", "MatMul"]
+def test_a_weight_of_4_bits_in_blocks() -> None:
+    """It stays in 4 bits, in an operator of the runtime's own domain, which has 3 axes on the NPU."""
+    text = "g (float[2,32] x, int4[32,2] w) => (float[2,2] y) <float[2,2] s = {1, 2, 3, 4}>"
+    text += "{ d = DequantizeLinear<axis=0, block_size=16>(w, s) y = MatMul(x, d) }"
+    program, target = with_weight(text, weight(ir.DataType.INT4, 32, 2)), find_target("qnn")
+    apply(program, target.legalizations)
+    assert [node.op_type for node in program.graph] == ["Reshape", "MatMulNBits", "Reshape"]
+    assert support(program, target).missing == ()
 
 
 def test_a_recurrent_layer_of_a_network() -> None:

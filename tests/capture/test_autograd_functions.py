@@ -18,6 +18,7 @@ import fx_onnx
 from fx_onnx.capture import autograd_functions
 from fx_onnx.translation.emitter import Emitter
 from tests.compare import assert_close
+from tests.torch_versions import needs
 
 X = torch.randn(2, 3)
 
@@ -176,7 +177,7 @@ class WithSetupContext(Function):
         return g.op("Mul", x, torch.tensor(factor)), g.op("Add", x, torch.tensor(factor))
 
 
-KEYWORDS = pytest.mark.skipif(torch.__version__ < (2, 13), reason="apply takes no keyword arguments")
+KEYWORDS = needs("keywords of apply")
 
 
 @pytest.mark.parametrize(

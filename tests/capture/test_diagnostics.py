@@ -14,6 +14,7 @@ from fx_onnx.capture.diagnostics import explain_failure, failure_id
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.onnx_model import opsets
 from tests.capture.sample_modules import Function
+from tests.torch_versions import needs
 
 
 class Unknown:
@@ -111,11 +112,16 @@ def own_class_of_error(x: Tensor) -> Tensor:
             combinations_of_any_size,
             "an operator computes a size that depends on data",
             "sizes that follow",
-            marks=pytest.mark.skipif(torch.__version__ >= (2, 14), reason="torch 2.14 captures the operator"),
+            marks=needs("combinations"),
         ),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
-        (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
+        pytest.param(
+            two_devices,
+            "found at least two devices, cpu and meta",
+            "runs on these arguments",
+            marks=needs("found at least two devices"),
+        ),
         (no_such_method, "has no attribute 'nothing'", "runs on these arguments"),
         (own_class_of_error, "Refused: not today", "runs on these arguments"),
         (address, "Cannot access data pointer", "torch.export traces the forward without the values of tensors"),

@@ -9,6 +9,7 @@ from torch import Tensor
 from fx_onnx.decompositions.loss import linear_cross_entropy, linear_cross_entropy_of_each
 from tests.compare import assert_close
 from tests.decompositions.harness import assert_matches_torch, randn
+from tests.torch_versions import needs
 
 aten = torch.ops.aten
 x, y = randn(4, 5), randn(4, 5, seed=1)
@@ -92,6 +93,7 @@ def test_classes(reduction: int, weight: Tensor | None, target: list[int]) -> No
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("weighted", [False, True])
+@needs("linear_cross_entropy")
 def test_linear_cross_entropy(reduction: str, weighted: bool) -> None:
     importlib.import_module("torch.nn.modules.linear_cross_entropy")  # declares the operators
     operators = torch.ops.torch_nn

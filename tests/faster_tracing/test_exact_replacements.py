@@ -21,13 +21,12 @@ from fx_onnx.faster_tracing.exact_replacements import REPLACEMENTS, faster_traci
 from fx_onnx.faster_tracing.replacement import OFF, unknown_sources
 from tests.faster_tracing.adversarial_modules import FAILURES, MODULES, X
 from tests.faster_tracing.program_differences import differences
+from tests.torch_versions import needs
 
-COND = pytest.param(
-    "cond", marks=pytest.mark.skipif(torch.__version__ < (2, 13), reason="dynamo refuses the mode of the module")
-)
+COND = pytest.param("cond", marks=needs("compiled control flow"))
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch's own functions run")
+@needs("known sources")
 def test_the_replacements_apply_to_the_installed_torch() -> None:
     assert [unknown for each in REPLACEMENTS for unknown in unknown_sources(each)] == []
 

@@ -11,6 +11,7 @@ from torch import fx, nn
 
 from fx_onnx.faster_tracing.generated_code import REPLACEMENTS
 from fx_onnx.faster_tracing.replacement import replaced
+from tests.torch_versions import needs
 
 
 def _compilations(module: nn.Module) -> int:
@@ -19,6 +20,7 @@ def _compilations(module: nn.Module) -> int:
     return int(compiled.call_count)
 
 
+@needs("known sources")
 def test_code_is_generated_for_the_program_alone(caplog: pytest.LogCaptureFixture) -> None:
     module = nn.Linear(4, 4)
     torch.export.export(module, (torch.ones(2, 4),))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fx_onnx.faster_tracing.exact_replacements import faster_tracing
 from fx_onnx.faster_tracing.node_traces import _Texts
+from tests.torch_versions import needs
 
 
 def _traces(module: nn.Module) -> list[Any]:
@@ -50,6 +51,7 @@ def forward(inner: bool = True) -> FrameType:
     return forward(False) if inner else sys._getframe()
 
 
+@needs("known sources")
 def test_frames_are_read_again_after_another_function_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     anchors: set[tuple[str, str]] = set()
     monkeypatch.setattr("torch.fx.proxy._STACK_TRACE_ANCHORS", anchors)

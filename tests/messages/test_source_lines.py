@@ -16,6 +16,7 @@ import torch
 
 import fx_onnx.export
 from fx_onnx.messages.source_lines import (
+    call_site,
     function_place,
     innermost_line,
     is_internal,
@@ -70,6 +71,20 @@ def test_a_cell_of_a_notebook_is_named_by_its_number(monkeypatch: pytest.MonkeyP
     assert portable_stack_trace(trace) == trace.replace("/tmp/ipykernel_1/2.py", "Cell In[3]")
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     assert shown_path("/tmp/ipykernel_1/2.py") == "/tmp/ipykernel_1/2.py"
+
+
+def test_a_call_is_one_call_however_often_it_runs() -> None:
+    """Python 3.11 moves the call of a class to another instruction at the eighth call."""
+    sites = []
+
+    class Asked:
+        def __bool__(self) -> bool:
+            sites.append(call_site(sys._getframe(1)))
+            return True
+
+    for _ in range(12):
+        assert bool(Asked()) and bool(Asked())
+    assert len(set(sites)) == 2 and sites[:2] * 12 == sites
 
 
 def test_a_line_has_its_code_and_a_short_path() -> None:

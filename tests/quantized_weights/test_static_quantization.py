@@ -76,7 +76,7 @@ class Branch(nn.Module):
 
 def program(module: nn.Module, example: Tensor, **options: Any) -> ONNXProgram:
     torch.manual_seed(0)
-    return fx_onnx.export(module.eval(), (example,), dynamic_shapes=({0: "batch"},), **options)
+    return fx_onnx.export(module.eval(), (example,), **{"dynamic_shapes": ({0: "batch"},), **options})
 
 
 def images(batch: int = 4) -> Tensor:
@@ -130,16 +130,19 @@ def test_products_return_floats(tmp_path: Path) -> None:
         ("tensorrt", "int8-static", 127, {"INT8"}),
         ("onnxruntime", "a16w8", 127, {"UINT16"}),
         ("tensorrt", "a16w8", 127, {"INT16"}),
+        ("qnn", "a16w8", 127, {"UINT16"}),
+        ("qnn", "a16w4", 7, {"UINT16"}),
     ],
 )
 def test_forms(target: str | None, precision: str, weights: int, activations: set[str]) -> None:
     """Weights have 7 bits where a runtime would saturate; TensorRT gets no zero points and biases of float32."""
-    old = program(Residual(), images(), target=target, opset_version=21)
+    static = {"dynamic_shapes": None} if target == "qnn" else {}
+    old = program(Residual(), images(), target=target, opset_version=21, **static)
     new = fx_onnx.quantize(old, [images()], precision=precision, target=target)
     assert new.distance < 0.1
     graph = new.program.model.graph
     stored = [value.const_value.numpy() for value in graph.initializers.values() if value.name.endswith("_quantized")]
-    largest = max(abs(int(array.max())) for array in stored if array.dtype.name == "int8" and array.ndim > 1)
+    largest = max(abs(int(array.max())) for array in stored if array.dtype.name in ("int4", "int8") and array.ndim > 1)
     assert 0.9 * weights < largest <= weights
     dtypes = {node.outputs[0].dtype.name for node in graph if node.op_type == "QuantizeLinear"}
     assert dtypes == activations
@@ -147,6 +150,16 @@ def test_forms(target: str | None, precision: str, weights: int, activations: se
     zeros = [graph.initializers[name].const_value.numpy() for name in graph.initializers if "zero_point" in name]
     assert symmetric == (not any(array.any() for array in zeros))
     assert symmetric == ("INT32" not in {value.dtype.name for value in graph.initializers.values()})
+
+
+def test_an_npu_gets_products_between_integers() -> None:
+    """It takes scales by channel only there."""
+    x = torch.randn(2, 5, 16)
+    old = program(Attention(), x, opset_version=21, target="qnn", dynamic_shapes=None)
+    graph = fx_onnx.quantize(old, [x], precision="a16w8", target="qnn").program.model.graph
+    weights = [node for node in graph if node.op_type == "DequantizeLinear" and node.inputs[0].dtype.name == "INT8"]
+    results = [next(iter(node.outputs[0].uses())).node.outputs[0] for node in weights]
+    assert [[use.node.op_type for use in value.uses()] for value in results] == [["QuantizeLinear"]] * 2
 
 
 @pytest.mark.parametrize(
@@ -192,6 +205,22 @@ def test_layers_that_stay_in_floats() -> None:
         fx_onnx.quantize(program(Outlier(), rows[0]), rows, largest_distance=1e-6)
 
 
+def test_a_computed_bias_on_an_npu() -> None:
+    """The layer stays in floats, because the NPU takes a constant bias only."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(x) + self.first(x).relu()
+
+    x = torch.randn(4, 8)
+    old = program(Sum(), x, opset_version=21, target="qnn", dynamic_shapes=None)
+    assert fx_onnx.quantize(old, [x], precision="a16w8", target="qnn").kept == ("second",)
+
+
 def test_bodies() -> None:
     """A layer in the body of an If is listed."""
     rows = [torch.randn(4, 8) + 1, torch.randn(4, 8) - 1]
@@ -230,6 +259,39 @@ def test_empty_inputs_among_others() -> None:
     assert buffers[0].getvalue() == buffers[1].getvalue()
 
 
+def test_inputs_that_set_no_ranges() -> None:
+    """Of 16 inputs, the first 8 tell the distance: larger ones are far away, because they are limited."""
+    rows, layer = [torch.randn(4, 8) for _ in range(16)], nn.Linear(8, 8)
+    old = program(layer, rows[0])
+    assert fx_onnx.quantize(old, rows).distance < 0.1
+    larger = [*(row * 10 for row in rows[:8]), *rows[8:]]
+    assert fx_onnx.quantize(old, larger, largest_distance=10).distance > 0.5
+    assert fx_onnx.quantize(old, larger[1:], largest_distance=10).distance < 0.1
+
+
+class Gated(nn.Module):
+    """A convolution whose result is negative for positive images, and one that then gets zeros."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        nn.init.constant_(self.first.weight, weight)
+        nn.init.constant_(self.first.bias, -0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 3, height, width) to (batch, 7, height, width)."""
+        return torch.cat([x, self.second(self.first(x).relu())], 1)
+
+
+def test_layers_that_calibration_does_not_reach() -> None:
+    """A layer whose input or result is one number for all calibration inputs stays in floats."""
+    given = [images().abs() for _ in range(3)]
+    new = fx_onnx.quantize(program(Gated(-1.0), images()), given)
+    assert new.kept == ("second",)
+    with pytest.raises(ArgumentError, match="All layers get or return one number for all calibration inputs"):
+        fx_onnx.quantize(program(Gated(0.0), images()), given)
+
+
 def test_a_generator_is_read_once() -> None:
     """Equal calibration inputs give equal bytes, also by name and as tuples."""
     rows = [torch.randn(4, 8), torch.randn(5, 8)]
@@ -262,7 +324,7 @@ ROW = torch.randn(2, 8)
             {"ranges": "percentile"},
             "ONNX Runtime's tool finds no ranges .*; use ranges='minmax'",
         ),
-        ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8; did you mean"),
+        ([ROW], {"precision": "int8"}, "The precision 'int8' is not one of int8-static, a16w8, a16w4; did you mean"),
         ([ROW], {"ranges": "max"}, "The ranges 'max' is not one of minmax, percentile"),
         ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),
         ([ROW], {"precision": "a16w8"}, "needs opset 21 or above, not 20; export with opset_version=21"),

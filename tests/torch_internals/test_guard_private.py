@@ -151,3 +151,18 @@ def test_facts_of_guards_without_the_attributes() -> None:
     assert guard_private.symbols_of_sources(SimpleNamespace()) == {}
     assert guard_private.guard_location(SimpleNamespace()) is None
     assert guard_private.guard_origin(SimpleNamespace()) == guard_private.GuardOrigin()
+
+
+def test_a_check_of_a_float_is_no_guard() -> None:
+    size, number = sympy.Symbol("s0"), sympy.Symbol("zuf0")
+    checks: dict[Any, Any] = {}
+    env = SimpleNamespace(deferred_runtime_asserts=checks)
+
+    def record(shape_env: Any, expression: Any) -> bool:  # torch's method puts both among the guards
+        shape_env.deferred_runtime_asserts.setdefault(None, []).append(SimpleNamespace(expr=expression))
+        return True
+
+    deferring = guard_private.deferring_float_checks(record)
+    assert all(deferring(env, expression) for expression in (size > 1, number > 0, number < size))
+    recorded = {symbol: [check.expr for check in kept] for symbol, kept in checks.items()}
+    assert recorded == {None: [size > 1], number: [number > 0, number < size]}

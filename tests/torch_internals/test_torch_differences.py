@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from fx_onnx.torch_internals.torch_differences import DIFFERENCES, has, newer_than
+from fx_onnx.torch_internals.torch_differences import DIFFERENCES, has, newer_than, older_than
 from fx_onnx.torch_internals.version import NEWEST_TORCH, OLDEST_TORCH
 from tests.sources import sources
 
@@ -22,7 +22,9 @@ def test_every_row_is_about_a_supported_version(name: str) -> None:
 
 
 def test_every_row_is_used_and_every_use_has_a_row() -> None:
-    uses = {use for source in sources() for use in re.findall(r'\b(?:has|newer_than)\("([^"]+)"\)', source.text)}
+    uses = {
+        use for source in sources() for use in re.findall(r'\b(?:has|newer_than|older_than)\("([^"]+)"\)', source.text)
+    }
     assert uses == DIFFERENCES.keys()
 
 
@@ -42,4 +44,4 @@ def test_versions_before_a_row_have_the_difference(
     has.cache_clear()
     assert has("no compile session") == expected
     has.cache_clear()
-    assert newer_than("no compile session") == "torch>=2.13"
+    assert (newer_than("no compile session"), older_than("no compile session")) == ("torch>=2.13", "torch<2.13")

@@ -34,6 +34,11 @@ _ROLES = {
     "key": "key", "value": "value", "conv_state": "conv", "recurrent_state": "recurrent", "linear_cache": "recurrent",
 }  # fmt: skip
 """The last word in the name of a tensor of the cache → its role, as onnxruntime-genai names it."""
+_OF_TOKENS = {
+    "input_ids": (2,), "inputs_embeds": (3,), "per_layer_inputs": (3,), "attention_mask": (2,), "position_ids": (2, 3),
+}  # fmt: skip
+"""The name of an input with values for each token → the ranks that it may have. Only integers have the rank 2."""
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 _RANKS = {"key": (4,), "value": (4,), "conv": (3,), "recurrent": (3, 4)}
 
 
@@ -227,16 +232,21 @@ def _skips_padding(present: ir.Value) -> bool:
 
 
 def _tokens(inputs: dict[str, ir.Value]) -> tuple[str, ...]:
-    """Returns the names of the inputs of integers (batch, sequence)."""
-    tokens = tuple(name for name in ("input_ids", "attention_mask", "position_ids") if name in inputs)
-    if "input_ids" not in tokens:
+    """Returns the names of the inputs for each token: integers (batch, sequence), or embeddings beside or for them.
+
+    Positions may have an axis for frames, rows and columns before the batch.
+    """
+    tokens = tuple(name for name in _OF_TOKENS if name in inputs)
+    if not {"input_ids", "inputs_embeds"} & {*tokens}:
         raise _unfit(f"no input is named input_ids; its inputs are {', '.join(inputs)}")
     for name in tokens:
         shape, dtype = inputs[name].shape, inputs[name].dtype
-        if dtype not in (ir.DataType.INT64, ir.DataType.INT32) or shape is None or len(shape) != 2:
+        is_right = _is_floating(inputs[name]) if 2 not in _OF_TOKENS[name] else dtype in _INTEGERS
+        if not is_right or shape is None or len(shape) not in _OF_TOKENS[name]:
             raise _unfit(f"{name} is not a matrix of integers (batch, sequence)")
-        if isinstance(shape[1], int):
-            raise _unfit(f"{name} has the static length {shape[1]}, but a prompt may have any length")
+        length = shape[1] if 2 not in _OF_TOKENS[name] else shape[-1]
+        if isinstance(length, int):
+            raise _unfit(f"{name} has the static length {length}, but a prompt may have any length")
     return tokens
 
 

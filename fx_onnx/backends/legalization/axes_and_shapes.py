@@ -73,11 +73,12 @@ def constant_of_tensor(f: NodeBuilder, node: ir.Node) -> Result:
     return f.Constant(value=ir.Tensor(np.array(attr.value, dtypes[name]))) if name in dtypes else None
 
 
+@legalizes("ConstantOfShape(shape)", targets=("webgpu",))
 @legalizes("ConstantOfShape(shape)", until=8)
 def expand_constant(f: NodeBuilder, shape: Value) -> Result:
     """ConstantOfShape<value>(shape) → Expand(value, shape).
 
-    Legal because both repeat the value. The default value is the float 0.
+    Legal because both repeat the value. The default value is the float 0. WebGPU has a kernel for Expand only.
     """
     value = f.attribute("value")
     return f.Expand(f.constant((np.zeros(1, np.float32) if value is None else value.numpy()).reshape(())), shape)

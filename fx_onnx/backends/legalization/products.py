@@ -21,7 +21,6 @@ from fx_onnx.passes.matchers import (
     initializer_tensor,
     is_read_by,
     producer_of,
-    single_use,
 )
 from fx_onnx.passes.rules import Result
 
@@ -37,6 +36,7 @@ __all__ = [
     "legalize_products_of_integers",
     "legalize_quantization",
     "legalize_repeated_constants",
+    "legalize_rounding",
     "legalize_unsigned_products",
     "legalize_weight_casts",
 ]
@@ -350,6 +350,28 @@ def legalize_dequantization(
     return _dequantized(f, number, node, scale, zero_point)
 
 
+@legalizes("DequantizeLinear(QuantizeLinear(x, _, _ | None), scale, zero_point | None)", targets=("webgpu",))
+def legalize_rounding(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, zero_point: Value | None) -> Result:
+    """DequantizeLinear(QuantizeLinear(x, s, z), s, z) → ((Clip(x / s, low - z, high - z) + c) - c) * s, c = 1.5 * 2^23.
+
+    Legal because the limits are integers, and a sum above 2^23 has no fraction bits, so the addition rounds halves to
+    the even number. WebGPU has no kernel for QuantizeLinear and Round.
+    """
+    quantize = producer_of(node.inputs[0], "QuantizeLinear")
+    own, shift = quantize.inputs[1:], constant_array(zero_point) if zero_point is not None else np.zeros((), np.int8)
+    if [*own, None][:2] != [scale, zero_point] or shift is None or shift.size != 1 or x.dtype != DataType.FLOAT:
+        return "the two operators have other scales or zero points, or the zero points are several or computed"
+    if f.dtype != DataType.FLOAT or quantize.outputs[0].dtype not in _WHOLE or attribute(node, "block_size", 0):
+        return "it is not float32 to 8 or 16 bits, or there is a scale for each block"
+    limits, aligned = np.iinfo(quantize.outputs[0].dtype.numpy()), _aligned(f, node, scale)
+    clipped = f.Clip(f.Div(x, aligned), *(float(limit - int(shift.item())) for limit in (limits.min, limits.max)))
+    return f.Mul(f.Sub(f.Add(clipped, _NO_FRACTION), _NO_FRACTION), aligned)
+
+
+_WHOLE = (DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16)
+_NO_FRACTION = 1.5 * 2**23
+
+
 def asymmetry(node: ir.Node) -> str:
     """Returns why TensorRT refuses a QuantizeLinear or DequantizeLinear; empty if it takes it.
 
@@ -393,30 +415,6 @@ def legalize_asymmetric_dequantization(
     constant scales only.
     """
     return legalize_dequantization.function(f, node, q, scale, zero_point, block) if asymmetry(node) else None
-
-
-@legalizes("DequantizeLinear(q, scale, zero_point | None, block_size=block)", targets=("qnn",))
-def legalize_dequantization_by_channel(
-    f: NodeBuilder, node: ir.Node, q: Value, scale: Value, zero_point: Value | None, block: int
-) -> Result:
-    """DequantizeLinear(q, scale, zero_point) → (Cast(q) - zero_point) * scale, if there are several scales.
-
-    Legal because this is ONNX's definition. QNN (2.7) takes several scales only for the weight of a convolution from
-    quantized to quantized numbers, which stays, and no scale that is computed.
-    """
-    is_kept = dims(scale) in ((), (1,)) or all(_is_quantized_convolution(use.node) for use in node.outputs[0].uses())
-    if initializer_tensor(scale) is not None and is_kept:
-        return None
-    return "there is a scale for each block" if block else dequantize_tensor.function(f, node, q, scale, zero_point)
-
-
-def _is_quantized_convolution(node: ir.Node) -> bool:
-    """Returns whether a node is a convolution between DequantizeLinear and QuantizeLinear, with a Relu perhaps."""
-    result = node.outputs[0]
-    if is_read_by(result, "Relu", "Clip") and single_use(result):
-        result = next(iter(result.uses())).node.outputs[0]
-    is_between = producer_of(node.inputs[0], "DequantizeLinear") and is_read_by(result, "QuantizeLinear")
-    return node.op_type in ("Conv", "ConvTranspose") and bool(is_between) and single_use(result)
 
 
 @legalizes("Cast(w, to=to)", targets=("tensorrt",), where={"w": _is_weight_of_8_bits})

@@ -31,6 +31,7 @@ from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValues, record_changed_values
 from fx_onnx.extension_points.rooms import TABLE, find, is_installed
+from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import list_python_builtins
 
@@ -98,6 +99,16 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     Raises:
         CaptureError: The forward has written to a view that has no form as a view.
     """
+    with ExitStack() as stack:
+        record = _apply(stack, model, strict, changes)
+        yield record
+        if isinstance(record.mode, dynamic_sizes.TraceMode):
+            record.mode.refuse_lost_writes()
+
+
+@no_collection()  # what the first export imports here is as large as torch
+def _apply(stack: ExitStack, model: torch.nn.Module, strict: bool, changes: Changes) -> TraceRecord:
+    """Applies the patches of a model's trace until the stack ends."""
     if not strict:
         list_python_builtins()
     for function in (export_flag.is_in_onnx_export, is_current):  # dynamo, which this loads, cannot trace into them
@@ -108,30 +119,27 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         for patch in (*PATCHES, *_library_patches(modules, strict))
         if patch.strict in (None, strict) and (patch.layer is None or any(isinstance(m, patch.layer) for m in modules))
     ]
-    with ExitStack() as stack:
-        enter = stack.enter_context
-        if not strict and is_installed("faster_tracing"):
-            enter(find("capture", "faster tracing")())
-        enter(apply_patches(patches))
-        for attribute in TABLE["forwards"]:
-            if any(hasattr(module, attribute) for module in modules):
-                enter(find("forwards", attribute)(model))
-        enter(dynamic_sizes.replace_kernels())
-        enter(refuse_gradients_of_weights(model))
-        if changes.with_backward:
-            enter(record_backward())
-        enter(keep_containers(model))
-        enter(watch_modules(model, strict))
-        if strict:
-            yield TraceRecord()
-            return
-        weights = WeightValues(model)
-        enter(weights.watched())
-        pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
-        mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
-        enter(watch_conditions(model, mode.errors))
-        yield TraceRecord(mode, mode.errors, enter(record_changed_values(model)))
-        mode.refuse_lost_writes()
+    enter = stack.enter_context
+    if not strict and is_installed("faster_tracing"):
+        enter(find("capture", "faster tracing")())
+    enter(apply_patches(patches))
+    for attribute in TABLE["forwards"]:
+        if any(hasattr(module, attribute) for module in modules):
+            enter(find("forwards", attribute)(model))
+    enter(dynamic_sizes.replace_kernels())
+    enter(refuse_gradients_of_weights(model))
+    if changes.with_backward:
+        enter(record_backward())
+    enter(keep_containers(model))
+    enter(watch_modules(model, strict))
+    if strict:
+        return TraceRecord()
+    weights = WeightValues(model)
+    enter(weights.watched())
+    pieces = dynamic_sizes.pieces_as_slices() if changes.with_slices else {}
+    mode = dynamic_sizes.TraceMode({**_REDIRECTED, **_redirected(modules), **weights.replacements, **pieces})
+    enter(watch_conditions(model, mode.errors))
+    return TraceRecord(mode, mode.errors, enter(record_changed_values(model)))
 
 
 # --- libraries --------------------------------------------------------------------------------------------------------

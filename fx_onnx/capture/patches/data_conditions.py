@@ -30,7 +30,7 @@ from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.messages.errors import OnnxExporterError
-from fx_onnx.messages.source_lines import is_internal, user_frame
+from fx_onnx.messages.source_lines import call_site, is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
@@ -113,14 +113,14 @@ class DataPath(ABC):
 
     def recall(self, frame: Any, value: Any) -> Told | None:
         """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
-        call_site = _call_site(frame, value)
-        told, count = self._told[call_site], self._calls[call_site]
-        self._calls[call_site] += 1
+        site = _site(frame, value)
+        told, count = self._told[site], self._calls[site]
+        self._calls[site] += 1
         return told[count] if count < len(told) else None
 
     def keep(self, frame: Any, value: Any, told: Told) -> Told:
         """Keeps what the trace is told."""
-        self._told[_call_site(frame, value)].append(told)
+        self._told[_site(frame, value)].append(told)
         return told
 
     @abstractmethod
@@ -132,13 +132,12 @@ class DataPath(ABC):
         """Records a condition and its answer in the program."""
 
 
-def _call_site(frame: Any, value: Any) -> Any:
+def _site(frame: Any, value: Any) -> Any:
     """Returns the call of the model's code, and whether it converts a tensor.
 
     torch's code around it is another one after the trace, and Python then compares sizes without asking anyone.
     """
-    frame = user_frame(frame)
-    return frame.f_code, frame.f_lasti, isinstance(value, torch.Tensor)
+    return call_site(user_frame(frame)), isinstance(value, torch.Tensor)
 
 
 _path: ContextVar[DataPath | None] = ContextVar("fx_onnx_path", default=None)

@@ -29,7 +29,8 @@ from fx_onnx.decompositions import load
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
 from fx_onnx.messages.errors import CaptureError
-from fx_onnx.messages.source_lines import line_text, user_frame
+from fx_onnx.messages.source_lines import call_site, line_text, user_frame
+from fx_onnx.torch_internals.older_kernels import older_kernels
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
 from fx_onnx.torch_internals.torch_private import (
@@ -81,6 +82,7 @@ def replace_kernels() -> Iterator[None]:
         (aten.cdist.default, composite): _cdist,
         (aten.tensor_split.sections, composite): _tensor_split,
         **{(o, composite): partial(_decomposed, o) for o in _READING_SIZES},
+        **older_kernels(),
     }
     with replaced_kernels(kernels):
         yield
@@ -267,14 +269,14 @@ class TraceMode(Redirected):
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
         frame, given = user_frame(sys._getframe(1)), (*args, *kwargs.values())
-        call_site, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
+        site, is_symbolic = (call_site(frame), _kinds(given)), _has_symbol(given)
         has_numbers = any(type(value) is torch.Tensor and not value.is_meta for value in given)
-        known = None if is_symbolic or has_numbers else self._known.get(func, {}).get(call_site)
+        known = None if is_symbolic or has_numbers else self._known.get(func, {}).get(site)
         keyed_form = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
         if keyed_form is None:
             return func(*args, **kwargs)
         key, form = keyed_form
-        self._known.setdefault(func, {})[call_site] = key
+        self._known.setdefault(func, {})[site] = key
         self.running.add(key)
         try:
             with self:  # the form may call a function that has a form
@@ -333,10 +335,10 @@ def pieces_as_slices() -> Mapping[Any, Callable[..., Any]]:
         given = sorted((*args, *kwargs.values()), key=lambda value: not isinstance(value, torch.Tensor))
         tensor, number, dim = (*given, dim)[:3]
         frame = user_frame(sys._getframe(1))
-        call_site, size = (frame.f_code, frame.f_lasti), tensor.shape[dim]
+        site, size = call_site(frame), tensor.shape[dim]
         if isinstance(size, torch.SymInt) and not isinstance(number, (list, tuple)):
-            call_sites.add(call_site)
-        if call_site not in call_sites or (isinstance(size, int) and not size):
+            call_sites.add(site)
+        if site not in call_sites or (isinstance(size, int) and not size):
             return function(tensor, number, dim)
         length = (size + number - 1) // number if is_chunk else number
         count = range((size + length - 1) // length)  # of the example, which leaves a guard

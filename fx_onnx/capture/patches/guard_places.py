@@ -15,7 +15,14 @@ import torch
 
 from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.messages.source_lines import is_internal
-from fx_onnx.torch_internals.guard_private import GuardOrigin, asks_for_layout, mark_origin, traced_frames
+from fx_onnx.torch_internals.guard_private import (
+    GuardOrigin,
+    asks_for_layout,
+    deferring_float_checks,
+    mark_origin,
+    traced_frames,
+)
+from fx_onnx.torch_internals.torch_differences import older_than
 
 __all__ = ["PATCHES"]
 
@@ -41,6 +48,12 @@ PATCHES = (
         "torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc",
         Around(_with_origin),
         "A message about a guard that torch's own code adds would name no line.",
+    ),
+    Patch(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv.guard_or_defer_runtime_assert",
+        Around(deferring_float_checks),
+        "torch would take what it knows of a float for a guard, which it cannot print.",
+        versions=older_than("checks of floats are guards"),
     ),
 )
 

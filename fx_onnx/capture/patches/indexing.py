@@ -29,7 +29,8 @@ def index_tensor(function: Callable[..., Any], input: torch.Tensor, index: Any, 
         return function(input.unsqueeze(0), index.reshape(1), *value)
     parts = index if isinstance(index, tuple) else (index,)
     if has("tensors as bounds are read"):
-        index = parts = tuple(map(_with_numbers, parts))
+        parts = tuple(map(_with_numbers, parts))
+        index = parts if isinstance(index, tuple) else parts[0]
     positions = (first for first, part in enumerate(parts) if _is_position(part) and (value or is_recorded(part)))
     first = next(positions, None)
     if first is None or not all(isinstance(part, _PARTS) for part in parts):

@@ -82,7 +82,7 @@ class Patch(NamedTuple):
         replacement: The function that replaces the original, or how to make it.
         reason: What goes wrong without it.
         upstream: The issue of torch or the library, if there is one.
-        versions: The versions of the library that have the target, such as `transformers>=5`; empty for all.
+        versions: The versions of the library that need it, such as `transformers>=5` or `torch<2.13`; empty for all.
         strict: Whether it applies in strict mode only, or in non-strict mode only; None for both. Strict mode traces
             the bytecode of replacements too.
         layer: The class of modules for which it is needed; None for all models.
@@ -137,10 +137,10 @@ _OWN = frozenset({"torch", "builtins", "math"})
 
 @cache
 def _is_installed(versions: str) -> bool:
-    """Returns whether a library is installed in a version such as `transformers>=5`."""
-    library, _, oldest = versions.partition(">=")
+    """Returns whether a library is installed in versions such as `transformers>=5` or `torch<2.13`."""
+    library, sign, bound = versions.partition("<" if "<" in versions else ">=")
     try:
-        return not versions or TorchVersion(metadata.version(library)) >= oldest
+        return not versions or (TorchVersion(metadata.version(library)) >= bound) == (sign == ">=")
     except metadata.PackageNotFoundError:
         return False
 

@@ -22,7 +22,7 @@ from fx_onnx.capture.patches.data_conditions import calling_frame, is_traced
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.messages.source_lines import is_internal
+from fx_onnx.messages.source_lines import call_site, is_internal
 from fx_onnx.torch_internals.torch_private import OpOverload, unset_fake_temporarily
 from fx_onnx.torch_internals.trace_private import recorded_constant, recorded_node, undispatched
 
@@ -91,9 +91,9 @@ class WeightValues:
         frame = calling_frame()
         if is_internal(frame.f_code.co_filename):
             return function(*args, **kwargs)
-        call_site = frame.f_code, frame.f_lasti
-        answers, count = self._answers[call_site], self._calls[call_site]
-        self._calls[call_site] += 1
+        site = call_site(frame)
+        answers, count = self._answers[site], self._calls[site]
+        self._calls[site] += 1
         if count == len(answers):
             answers.append(self._answer(function, args, kwargs))
         if answers[count] is _UNKNOWN:

@@ -18,6 +18,7 @@ import torch
 
 from fx_onnx.capture.proof.run_modes import Undecidable
 from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.torch_internals.older_kernels import shape_kernel
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
@@ -232,11 +233,12 @@ class ValueNumbers(TorchDispatchMode):
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
         if self._on_meta and schema.writes_own_shape:
             return leaves[0]  # the meta kernel of some, such as hardswish_, computes all steps
+        kernel = shape_kernel(func)
         if not self._on_meta or schema.is_mutable or schema.may_view:
-            return func(*args, **kwargs)
+            return kernel(*args, **kwargs)
         key = func, *map(_layout, leaves)
         if key not in self._results:
-            self._results[key] = func(*args, **kwargs)
+            self._results[key] = kernel(*args, **kwargs)
         return pytree.tree_map_only(torch.Tensor, _anew, self._results[key])
 
     def _moved(self, schema: _Schema, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

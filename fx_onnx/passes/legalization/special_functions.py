@@ -14,9 +14,26 @@ from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes
 from fx_onnx.passes.matchers import dims, has_dtype
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_half_softplus", "legalize_log_softmax", "legalize_mish", "legalize_swish", "legalize_tanh_gelu"]
+__all__ = [
+    "legalize_half_softplus",
+    "legalize_log_softmax",
+    "legalize_mish",
+    "legalize_sigmoid",
+    "legalize_swish",
+    "legalize_tanh_gelu",
+]
 
 # ---------------------------------------------------------------- definitions
+
+
+@legalizes("Sigmoid(x)", targets=("onnxruntime-cuda",), where={"x": has_dtype(DataType.BFLOAT16)})
+def legalize_sigmoid(f: NodeBuilder, x: Value) -> Result:
+    """Sigmoid(x) → Cast(Sigmoid(Cast(x))), computed in float32 for bfloat16.
+
+    Legal because float32 has more digits. For x < 0, the CUDA provider (1.31.1) computes 1 - 1 / (1 + exp(x)) in the
+    dtype of x, which is 0 below -5.5 in bfloat16.
+    """
+    return f.Cast(f.Sigmoid(f.Cast(x, to=DataType.FLOAT)), to=x.dtype)
 
 
 @legalizes("Mish(x)", targets=("mnn", "qnn"))

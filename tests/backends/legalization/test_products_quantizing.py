@@ -15,6 +15,7 @@ from fx_onnx.backends.legalization.products import (
     legalize_dequantization,
     legalize_dynamic_quantization,
     legalize_quantization,
+    legalize_rounding,
     legalize_weight_casts,
 )
 from tests.passes.checking import check, check_equal, model
@@ -55,6 +56,17 @@ def test_dequantization_of_a_weight(axis: int) -> None:
     }}"""
     expected = ["Cast", "Sub", "Mul", "Add"] + ([] if axis == -1 else ["Reshape", "Reshape"])
     check(model(text), legalize_dequantization, [X], expected)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", -3), ("uint8", 7), ("uint16", 40000), ("int16", None)])
+@pytest.mark.parametrize("scale", [0.5, 0.3])
+def test_a_pair_rounds_floats(dtype: str, zero: int | None, scale: float) -> None:
+    """Halves are rounded to even, and the results saturate; there is no Round."""
+    given = ("", "") if zero is None else (f", {dtype} z = {{{zero}}}", ", z")
+    text = f"g (float[N] x) => (float[N] y) <float s = {{{scale}}}{given[0]}>"
+    text += f"{{ q = QuantizeLinear(x, s{given[1]}) y = DequantizeLinear(q, s{given[1]}) }}"
+    x = torch.cat([torch.arange(-300, 300) * 0.25, torch.randn(50) * 30, torch.tensor([4e4, -4e4, 1e30, -1e30])])
+    check(model(text, opset=21), legalize_rounding, [x], ["Div", "Clip", "Add", "Sub", "Mul"])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

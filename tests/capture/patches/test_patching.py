@@ -170,7 +170,10 @@ def test_the_importer_of_a_function_is_a_target_of_its_own(monkeypatch: pytest.M
         assert (other.count(), sys.modules[__name__].count()) == (2, 1)
 
 
-@pytest.mark.parametrize(("versions", "expected"), [("pytest>=2", 2), ("pytest>=9999", 1), ("no-such-library>=1", 1)])
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [("pytest>=2", 2), ("pytest>=9999", 1), ("pytest<9999", 2), ("pytest<2", 1), ("no-such-library>=1", 1)],
+)
 def test_other_versions_are_not_patched(versions: str, expected: int) -> None:
     with apply_patches([patch("count", versions=versions)]):
         assert sys.modules[__name__].count() == expected

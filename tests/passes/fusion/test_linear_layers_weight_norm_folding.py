@@ -10,6 +10,7 @@ from fx_onnx.onnx_model.weights import LazyWeight
 from fx_onnx.passes.fusion.linear_layers import fold_weight_norm
 from tests.compare import assert_close
 from tests.passes.checking import check, model
+from tests.torch_versions import has
 
 TEXT = """g (float[N,4,9] x) => (float[N,6,7] y) <int64[2] axes = {1, 2}> {
   n = ReduceL2(v, axes)\n q = Div(g, n)\n w = Mul(v, q)\n y = Conv(x, w)
@@ -70,7 +71,7 @@ def test_modules_of_torch(dim: int | None, dtype: torch.dtype) -> None:
     """The folded weight is torch's, also after the program gets new weights."""
     one, other = (weight_norm(nn.Conv1d(4, 6, 3), dim=dim).to(dtype).eval() for _ in range(2))
     program = fx_onnx.export(one, (X.to(dtype),), verbose=False)
-    if torch.__version__ < "2.15" or dtype == torch.float32:  # later, the norm of float16 stays, between two Casts
+    if has("norms in float16") or dtype == torch.float32:
         assert "Mul" not in [node.op_type for node in program.model.graph]
     assert_close(program(X.to(dtype)), one(X.to(dtype)))
     program.apply_weights(other.state_dict())

@@ -1,0 +1,42 @@
+"""What tests need of the installed torch: the tests that it cannot pass are skipped, each with its reason."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.torch_version import TorchVersion
+
+
+class Need(NamedTuple):
+    """The versions of torch, from ``first`` to before ``end``, for which a test is made, and why not for others."""
+
+    reason: str
+    first: str = "0"
+    end: str = "99"
+
+
+NEEDS = {
+    "keywords of apply": Need("apply of an autograd function takes no keyword arguments", "2.13"),
+    "nested_compile_region": Need("torch.export fails in a region that is called twice", "2.13"),
+    "jvp": Need("torch.export fails in torch.func.jvp", "2.13"),
+    "compiled control flow": Need("dynamo refuses a dispatch mode of the module", "2.13"),
+    "known sources": Need("no function of this torch has a faster replacement", "2.13"),
+    "linear_cross_entropy": Need("torch has no such operator", "2.13"),
+    "select checks": Need("torch captures an index beyond the end of an axis of any size", "2.13"),
+    "found at least two devices": Need("the message of torch has other words", "2.13"),
+    "combinations": Need("torch captures the operator", end="2.14"),
+    "a line for each check": Need("torch.distributions checks several values at a line", end="2.15"),
+    "norms in float16": Need("the norm of float16 stays, between two Casts", end="2.15"),
+}
+
+
+def has(need: str) -> bool:
+    """Returns whether the installed torch is one for which a test is made."""
+    return NEEDS[need].first <= TorchVersion(torch.__version__) < NEEDS[need].end
+
+
+def needs(need: str) -> pytest.MarkDecorator:
+    """Returns the mark that skips a test where the installed torch lacks something."""
+    return pytest.mark.skipif(not has(need), reason=NEEDS[need].reason)
