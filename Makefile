@@ -5,9 +5,9 @@
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
-# make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without
-# each room, whether the packages of users resolve together with fx_onnx, what TensorRT and QNN compile, and what
-# WebGPU computes; it takes hours.
+# make nightly: damaged files, random networks, branches and sizes, equal bytes, equal captures, the tests of the core
+# without each room, whether the packages of users resolve together with fx_onnx, what TensorRT and QNN compile, and
+# what WebGPU computes; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -78,6 +78,7 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m tools.mutations --count 25000
 	$(BIN)/python -m tests.fuzz --count 10000
 	$(BIN)/python -m tests.fuzz.branches --count 500
+	$(BIN)/python -m tests.fuzz.sizes --seed 1 --count 400
 	$(BIN)/python -m benchmarks.equal_bytes
 	$(BIN)/python -m benchmarks.equal_tracing --all --results build/equal_tracing.jsonl
 	$(BIN)/python -m tools.core_without_rooms

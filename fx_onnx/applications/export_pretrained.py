@@ -214,7 +214,7 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
         if not hasattr(model, "get_image_features") or source.task == "text-generation":
             return decoder_of_tokens(model)
         if model.config.model_type in FAMILIES:
-            return images_and_text(model, given)
+            return images_and_text(model)
         warn(
             f"onnxruntime-genai reads no images of {model.config.model_type}, so the folder has the decoder of texts "
             f"only; it reads those of {', '.join(FAMILIES)}.",

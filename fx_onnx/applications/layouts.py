@@ -150,7 +150,7 @@ def _sherpa_metadata(parts: Sequence[Any]) -> Mapping[str, Mapping[str, str]]:
 
 _OWN = {
     "optimum": Layout(
-        files={"model": "model", "decoder": "model", **{name: name for name in (*_PAIR, *_OF_POLICIES)}},
+        files={"model": "model", "decoder": "model", **{name: name for name in ("mtp", *_PAIR, *_OF_POLICIES)}},
         suffixes=_ONE_NAME,
         target=_RUNTIME,
         shares_weights=True,
@@ -183,7 +183,7 @@ _OWN = {
         target=_RUNTIME,
     ),
     "model-package": Layout(
-        files={"decoder": "model", **{name: name for name in (*_IN_JS, *_OF_PIPELINES, *_OF_POLICIES)}},
+        files={"decoder": "model", **{name: name for name in ("mtp", *_IN_JS, *_OF_PIPELINES, *_OF_POLICIES)}},
         suffixes=_SUFFIXES,
         required=(),
         target=_RUNTIME,

@@ -20,7 +20,7 @@ from fx_onnx.capture.pytrees import is_cache_part
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, VerificationError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.onnx_model.tolerances import Limits, are_close
+from fx_onnx.onnx_model.tolerances import Limits, distance_of
 from fx_onnx.torch_internals.torch_private import pytree
 
 if TYPE_CHECKING:
@@ -203,9 +203,10 @@ def check_stream(program: ONNXProgram, part: Part, rtol: float | None) -> None:
         actual = program(**dict(zip(names, _tensors(new), strict=True)))
         for name, want, got in zip(part.outputs, _tensors(results), actual, strict=True):
             is_float = want.is_floating_point() or want.is_complex()
-            if not are_close(got, want, Limits(rtol) if rtol is not None and is_float else None):
+            problem = distance_of(want, got, Limits(rtol) if rtol is not None and is_float else None).problem
+            if problem:
                 raise VerificationError(
-                    f"The output {name} differs from the module's for chunk {number + 1} of a stream."
+                    f"The output {name} differs from the module's for chunk {number + 1} of a stream: {problem}."
                 )
         expected_states = dict(zip(first, results[-len(first) :], strict=True))
         actual_states = list(actual[-len(actual_states) :])

@@ -19,6 +19,7 @@ from fx_onnx.applications.parts import Part, decoder, half, multiple_choice, one
 from fx_onnx.applications.policies import load_policy, robot_policy
 from fx_onnx.applications.speech import speech
 from fx_onnx.applications.streams import stream
+from fx_onnx.applications.tokens_ahead import tokens_ahead
 from fx_onnx.applications.vision_language import image_text_to_text
 from fx_onnx.extension_points.plugins import Group, Records
 
@@ -89,6 +90,7 @@ _OWN: dict[str, tuple[Task, ...]] = {
     "question-answering": (Task("AutoModelForQuestionAnswering", _ANSWER),),
     "text-classification": (Task("AutoModelForSequenceClassification", _LOGITS),),
     "text-generation": (Task("AutoModelForCausalLM", _LOGITS, decoder),),
+    "multi-token-prediction": (Task("AutoModelForCausalLM", _LOGITS, tokens_ahead),),
     "text-to-audio": (
         Task("AutoModelForTextToSpectrogram", ("prob", "output_sequence_out", "spectrum"), speech, "generate_speech"),
         Task("AutoModelForTextToWaveform", _LOGITS, music, "get_unconditional_inputs"),

@@ -10,8 +10,8 @@ import torch
 
 __all__ = [
     "OUTLIER_FACTOR",
+    "Distance",
     "Limits",
-    "are_close",
     "distance_of",
     "distances",
     "largest",
@@ -59,44 +59,69 @@ OUTLIER_FACTOR = 4
 """By how many times the allowed difference an outlier may differ."""
 
 
+class Distance(NamedTuple):
+    """How far the values of two tensors are from each other.
+
+    Attributes:
+        problem: why they do not agree, as text; empty if they agree.
+        most: the largest finite difference; inf if the shapes differ.
+        scale: the largest finite expected magnitude.
+        allowed: what is allowed for that magnitude.
+        nonfinite: how many elements are NaN or infinite on one side only, or infinite with different signs.
+        outliers: how many elements differ by more than is allowed.
+    """
+
+    problem: str
+    most: float
+    scale: float = 1.0
+    allowed: float = 0.0
+    nonfinite: int = 0
+    outliers: int = 0
+
+
 def distance_of(
     expected: torch.Tensor,
     actual: torch.Tensor,
-    limits: Limits,
+    limits: Limits | None = None,
     by_element: bool = False,
     factor: float = OUTLIER_FACTOR,
-) -> tuple[float, float, float, int, int, bool]:
-    """Returns how far the values of two tensors of one shape are from each other.
+    check_dtype: bool = True,
+) -> Distance:
+    """Returns how far two tensors are from each other, and why they do not agree.
 
     Args:
         expected: the values as they should be.
-        actual: the values as they are, of the same shape.
-        limits: by how much they may differ.
+        actual: the values as they are.
+        limits: by how much they may differ; None is the default of the dtype.
         by_element: whether ``limits.rtol`` is relative to the magnitude of each element.
         factor: by how many times the allowed difference an outlier may differ.
-
-    Returns:
-        The largest finite expected magnitude; the largest finite difference; what is allowed for that magnitude; how
-        many elements are NaN or infinite on one side only, or infinite with different signs; how many differ by more
-        than is allowed; and whether these are no more than the outliers that may.
+        check_dtype: whether the dtypes must be equal.
     """
+    if actual.shape != expected.shape:
+        return Distance(f"the shape is {list(actual.shape)} instead of {list(expected.shape)}", math.inf)
+    limits = limits or limits_of(expected.dtype)
     magnitudes, absolute = distances(expected, actual)
     scale, most = largest(magnitudes[magnitudes.isfinite()]), largest(absolute[absolute.isfinite()])
     if not (most or limits.rtol or limits.atol):
         most = float(bool((expected != actual).any()))  # float64 rounds large 64-bit integers to equal numbers
     allowed = limits.atol + limits.rtol * scale
     exceeding = absolute > (limits.atol + limits.rtol * magnitudes if by_element else allowed)
-    outliers = int((exceeding | absolute.isinf()).sum())
+    outliers, nonfinite = int((exceeding | absolute.isinf()).sum()), int(absolute.isinf().sum())
     few = outliers <= limits.outliers * expected.numel() and most <= factor * allowed
-    return scale, most, allowed, int(absolute.isinf().sum()), outliers, few
-
-
-def are_close(got: torch.Tensor, want: torch.Tensor, limits: Limits | None = None) -> bool:
-    """Returns whether two results have one shape and dtype, and differ by no more than the limits, or their dtype's."""
-    if got.shape != want.shape or got.dtype != want.dtype:
-        return False
-    _, most, allowed, nonfinite, _, few = distance_of(want, got, limits or limits_of(want.dtype))
-    return not nonfinite and (few or most <= allowed)
+    problem = ""
+    if actual.dtype != expected.dtype and check_dtype:
+        dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in (actual, expected))
+        problem = f"the dtype is {' instead of '.join(dtypes)}"
+    elif nonfinite and not (few and factor == math.inf):
+        problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
+    elif by_element and outliers and not few:
+        problem = (
+            f"{outliers} of {expected.numel()} elements differ by more than {limits.atol:.3g} plus {limits.rtol:.3g} "
+            f"of their magnitude; the largest difference is {most:.3g}"
+        )
+    elif most > allowed and not few:
+        problem = f"the largest difference is {most:.3g}, but at most {allowed:.3g} is allowed"
+    return Distance(problem, most, scale, allowed, nonfinite, outliers)
 
 
 def distances(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

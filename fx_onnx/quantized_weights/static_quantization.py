@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from torch import Tensor
@@ -52,7 +53,7 @@ _RANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """The name of a way to find ranges → ONNX Runtime's name of it, and its options."""
 _COMPARED = 8
-"""The number of calibration inputs on which results are compared."""
+"""The number of calibration inputs on which results are compared. Of twice as many or more, they set no ranges."""
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _PRODUCTS = ("Gemm", "MatMul")
@@ -74,8 +75,9 @@ class Quantized:
     Attributes:
         program: the new program. It has the inputs, outputs and dims of the old one.
         kept: the layers that compute in floats: the path of the module, or the name of the node.
-        distance: the largest difference of its results from those of the old program on the first calibration inputs,
-            relative to the largest result. For a target of CPUs, ONNX Runtime's kernels of integers compute it.
+        distance: the largest difference of its results from those of the old program on the first 8 calibration inputs,
+            relative to the largest result. If there are 16 inputs or more, these 8 do not set ranges. For a target of
+            CPUs, ONNX Runtime's kernels of integers compute it.
     """
 
     program: ONNXProgram
@@ -117,7 +119,8 @@ def quantize(
         tool = _Tool(program.model, Path(folder), _form(precision, TARGET if target is None else find_target(target)))
         layers = tool.layers()
         expected = _finite_results(program.model, inputs, tool.activations())
-        tool.observe(inputs, ranges, layers)
+        tool.observe(inputs[_COMPARED:] if len(inputs) >= 2 * _COMPARED else inputs, ranges, layers)
+        layers = tool.varying(layers)
 
         def quantized(chosen: Collection[str]) -> tuple[ir.Model, float]:
             model = tool.quantized(chosen)
@@ -284,14 +287,15 @@ class _Tool:
 
     Attributes:
         unfit: the layers that it does not quantize: those in the bodies of control flow, products with the weight of an
-            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses.
+            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses. NPUs
+            take no computed bias.
     """
 
     def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
         """Writes the model to the folder."""
         from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-        self._folder, self._form = folder, form
+        self._folder, self._form, self._observed = folder, form, dict[str, Any]()
         save(model, folder / "model.onnx", external_data=True, durable=False)
         self._model = load_model_with_shape_infer(folder / "model.onnx")
         for number, node in enumerate(self._model.graph.node):
@@ -310,7 +314,7 @@ class _Tool:
             ArgumentError: there is none.
         """
         nodes = [node for node in self._model.graph.node if self._is_layer(node)]
-        fitting = {node.name: _path(node) for node in nodes if not _is_grouped(node)}
+        fitting = {node.name: _path(node) for node in nodes if self._fits(node)}
         self.unfit += [_path(node) for node in nodes if node.name not in fitting]
         if not fitting:
             raise ArgumentError(
@@ -318,6 +322,10 @@ class _Tool:
                 id=MessageId.COMMAND_OPTION,
             )
         return fitting
+
+    def _fits(self, node: onnx.NodeProto) -> bool:
+        has_computed_bias = not self._weights.issuperset(filter(None, node.input[2:]))
+        return not _is_grouped(node) and not (self._form.rounds_products and has_computed_bias)
 
     def activations(self) -> set[str]:
         """Returns the names of what the layers read."""
@@ -345,9 +353,30 @@ class _Tool:
             with redirect_stdout(io.StringIO()):  # it prints each step
                 for feed in inputs:
                     observer.collect_data(_Reader(feed))
-                self._observed = observer.compute_data()
+                self._observed = dict(observer.compute_data().items())
         except (ValueError, MemoryError) as error:  # of the histogram of a percentile
             raise ArgumentError(f"ONNX Runtime's tool finds no ranges ({error}); use ranges='minmax'.") from error
+
+    def varying(self, layers: Mapping[str, str]) -> dict[str, str]:
+        """Returns the layers without those whose input, or result of a convolution, is one number in all runs.
+
+        Its range has no width, so that all later values would become this number.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        nodes = [node for node in self._model.graph.node if node.name in layers]
+        constant = {node.name for node in nodes if self._is_constant(node.input[0]) or self._is_fixed(node)}
+        self.unfit += [path for name, path in layers.items() if name in constant]
+        if constant.issuperset(layers):
+            raise ArgumentError("All layers get or return one number for all calibration inputs; give other ones.")
+        return {name: path for name, path in layers.items() if name not in constant}
+
+    def _is_fixed(self, node: onnx.NodeProto) -> bool:
+        return node.op_type not in _PRODUCTS and any(map(self._is_constant, node.output))
+
+    def _is_constant(self, name: str) -> bool:
+        return name in self._observed and bool(np.equal(*self._observed[name].range_value).all())
 
     def quantized(self, layers: Collection[str]) -> ir.Model:
         """Returns the model with these layers, and what is between them, on integers."""
@@ -394,6 +423,7 @@ class _Tool:
                 is_between = node.op_type in _CONVOLUTIONS
             else:
                 is_between = node.op_type in _BETWEEN and bool(reads) and integers.issuperset(reads)
+                is_between = is_between and not self._is_fixed(node)
             if is_between:
                 nodes[node.name] = None
                 integers.update(node.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +12,18 @@ import sympy
 import torch
 
 from fx_onnx.sizes.size_text import expression_text
+from fx_onnx.torch_internals.torch_private import pytree
 
-__all__ = ["SIZES", "condition_of", "is_false", "is_identity", "resized", "resized_empty", "with_other_values"]
+__all__ = [
+    "SIZES",
+    "arguments_of_shapes",
+    "condition_of",
+    "is_false",
+    "is_identity",
+    "resized",
+    "resized_empty",
+    "with_other_values",
+]
 
 # The sizes for which a condition on one, two, three or more dims is evaluated.
 SIZES: tuple[tuple[int, ...], ...] = (
@@ -85,6 +95,31 @@ def resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 def resized_empty(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Returns a tensor without values that differs from another one in its shape."""
     return torch.empty(shape, dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad)
+
+
+def arguments_of_shapes(
+    leaves: Iterable[Any],
+    spec: pytree.TreeSpec,
+    shapes: Iterable[Sequence[int]],
+    made: Callable[[torch.Tensor, Sequence[int]], torch.Tensor],
+) -> tuple[Any, Any]:
+    """Returns the ``(args, kwargs)`` of leaves of other shapes.
+
+    Args:
+        leaves: The leaves of the arguments.
+        spec: Their structure.
+        shapes: The shape of each tensor; the value of an integer as the only size; other leaves stay as they are.
+        made: Makes a tensor from one of the leaves and a shape.
+    """
+
+    def new(leaf: Any, shape: Sequence[int]) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return made(leaf, shape)
+        return shape[0] if shape and not isinstance(leaf, (float, bool)) else leaf
+
+    leaves = list(itertools.starmap(new, zip(leaves, shapes, strict=True)))
+    arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, spec)
+    return arguments
 
 
 def with_other_values(tensor: torch.Tensor) -> torch.Tensor:

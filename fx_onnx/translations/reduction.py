@@ -115,11 +115,14 @@ for _op_type, _index_type, _amax, _max, _argmax in _EXTREMES:
 
 
 def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: bool) -> Value:
-    """Emits ArgMax or ArgMin over one axis, or over the flattened tensor if ``dim`` is None."""
+    """Emits ArgMax or ArgMin over one axis, or over the flattened tensor if ``dim`` is None.
+
+    ONNX Runtime 1.31 returns the shape of the tensor where this is empty and the axis is negative.
+    """
     self = widened(op, op_type, self)
     rank = op.rank(self)
     if dim is not None and rank:
-        return op.emit(op_type, self, axis=dim, keepdims=1 if keepdim else 0, outputs=1)
+        return op.emit(op_type, self, axis=dim % rank, keepdims=1 if keepdim else 0, outputs=1)
     flat = self if rank == 1 else op.Reshape(self, [-1])
     index: Value = op.emit(op_type, flat, axis=0, keepdims=1 if keepdim and rank == 1 else 0)
     return op.Reshape(index, [1] * rank) if keepdim and rank > 1 else index

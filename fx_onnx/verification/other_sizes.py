@@ -25,8 +25,7 @@ from fx_onnx.passes import matchers
 from fx_onnx.program.input_binding import user_leaves
 from fx_onnx.sizes.dim_table import SizeCondition
 from fx_onnx.sizes.symbolic_sizes import size_of
-from fx_onnx.sizes.trial_sizes import is_false, resized
-from fx_onnx.torch_internals.torch_private import pytree
+from fx_onnx.sizes.trial_sizes import arguments_of_shapes, is_false, resized
 
 __all__ = ["CacheLimit", "Resizer", "Sizes", "cache_limits"]
 
@@ -193,14 +192,10 @@ class Resizer:
     def arguments(self, sizes: Sizes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns arguments of these sizes: each axis repeats the given values, or is cut."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-        leaves: list[Any] = []
-        for (_, dims), leaf in zip(self._shapes, self._leaves, strict=True):
-            shape = [dim if isinstance(dim, int) else int(dim.xreplace(values)) for dim in dims]
-            if isinstance(leaf, torch.Tensor):
-                leaves.append(resized(leaf, shape))
-            else:
-                leaves.append(shape[0] if shape and not isinstance(leaf, (float, bool)) else leaf)
-        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        shapes = [
+            [dim if isinstance(dim, int) else int(dim.xreplace(values)) for dim in dims] for _, dims in self._shapes
+        ]
+        args, kwargs = arguments_of_shapes(self._leaves, self._spec, shapes, resized)
         return tuple(args), dict(kwargs)
 
     def _joint(self, larger: bool, whole: bool) -> dict[sympy.Symbol, int] | None:

@@ -114,26 +114,13 @@ def compare(
     expected, actual = as_pair(expected, actual)
     if not tolerance.check_shape:
         expected, actual = torch.broadcast_tensors(expected, actual)
-    dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
-    if tuple(actual.shape) != shape:
-        problem = f"the shape is {list(actual.shape)} instead of {list(shape)}"
-        return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
     limits, factor = tolerance.limits(expected.dtype), OUTLIER_FACTOR if tolerance.outliers is None else math.inf
-    scale, most, allowed, nonfinite, outliers, few = distance_of(expected, actual, limits, tolerance.by_element, factor)
-    problem = ""
-    if actual.dtype != expected.dtype and tolerance.check_dtype:
-        problem = f"the dtype is {str(actual.dtype).removeprefix('torch.')} instead of {dtype}"
-    elif nonfinite and not (few and factor == math.inf):
-        problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
-    elif tolerance.by_element and outliers and not few:
-        problem = (
-            f"{outliers} of {expected.numel()} elements differ by more than {limits.atol:.3g} plus {limits.rtol:.3g} "
-            f"of their magnitude; the largest difference is {most:.3g}"
-        )
-    elif most > allowed and not few:
-        problem = f"the largest difference is {most:.3g}, but at most {allowed:.3g} is allowed"
-    relative = most / scale if scale else math.inf if most else 0.0
-    return Difference(name, dtype, shape, most, relative, nonfinite, allowed, problem, module, outliers)
+    far = distance_of(expected, actual, limits, tolerance.by_element, factor, tolerance.check_dtype)
+    relative = far.most / far.scale if far.scale else math.inf if far.most else 0.0
+    dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
+    return Difference(
+        name, dtype, shape, far.most, relative, far.nonfinite, far.allowed, far.problem, module, far.outliers
+    )
 
 
 def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_onnx.onnx_model.tolerances import are_close, limits_of
+from fx_onnx.onnx_model.tolerances import distance_of, limits_of
 
 INF, NAN = float("inf"), float("nan")
 
@@ -31,19 +31,22 @@ INF, NAN = float("inf"), float("nan")
         ([], [], torch.float32, True),
     ],
 )
-def test_are_close(got: list[complex], want: list[complex], dtype: torch.dtype, expected: bool) -> None:
-    assert are_close(torch.tensor(got, dtype=dtype), torch.tensor(want, dtype=dtype)) is expected
+def test_distances(got: list[complex], want: list[complex], dtype: torch.dtype, expected: bool) -> None:
+    far = distance_of(torch.tensor(want, dtype=dtype), torch.tensor(got, dtype=dtype))
+    assert (not far.problem) is expected
 
 
 def test_shapes_and_dtypes_are_equal() -> None:
     one = torch.ones(2)
-    assert not are_close(one, torch.ones(2, 1)) and not are_close(one, one.double())
+    assert distance_of(one, torch.ones(2, 1)).problem == "the shape is [2, 1] instead of [2]"
+    assert distance_of(one, one.double()).problem == "the dtype is float64 instead of float32"
+    assert not distance_of(one, one.double(), check_dtype=False).problem
 
 
 @pytest.mark.parametrize(("difference", "expected"), [(0.03, True), (0.05, False)])
 def test_one_element_of_1000_in_float16_may_be_an_outlier(difference: float, expected: bool) -> None:
     want = torch.ones(1000, dtype=torch.float16)
-    assert are_close(torch.cat([want[1:], want[:1] + difference]), want) is expected
+    assert (not distance_of(want, torch.cat([want[1:], want[:1] + difference])).problem) is expected
 
 
 def test_limits() -> None:

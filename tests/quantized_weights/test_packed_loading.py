@@ -92,35 +92,96 @@ def test_mxfp4_of_gpt_oss(tmp_path: Path) -> None:
     assert weights == {"UINT4"}
 
 
-def test_a_gguf_file_that_transformers_dequantizes(tmp_path: Path) -> None:
-    """Tests a Llama, of which transformers keeps nothing packed: the export tells it."""
-    gguf = pytest.importorskip("gguf", reason="gguf reads the file for transformers")
-    file, size, kind = tmp_path / "model.gguf", 64, gguf.GGMLQuantizationType.Q8_0
-    writer = gguf.GGUFWriter(file, "llama")
-    numbers = {
-        "context_length": 32, "embedding_length": size, "block_count": 1, "feed_forward_length": size, "head_count": 4,
-        "head_count_kv": 4, "layer_norm_rms_eps": 1e-5, "rope_dimension_count": 16, "vocab_size": 32,
-        "bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0,
-    }  # fmt: skip
-    for name, number in numbers.items():
+def gguf_file(
+    file: Path, architecture: str, numbers: dict[str, Any], tensors: dict[str, Tensor], kinds: list[str]
+) -> None:
+    """Writes a GGUF file whose matrices have these types in turn, and whose tokenizer has two tokens and bytes."""
+    import gguf
+
+    writer = gguf.GGUFWriter(file, architecture)
+    for name, number in {"layer_norm_rms_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2, **numbers}.items():
         getattr(writer, f"add_{name}")(number)
     writer.add_tokenizer_model("llama")
     writer.add_token_list([b"<unk>", b"<s>", b"</s>", *(f"<0x{code:02X}>".encode() for code in range(29))])
     writer.add_token_scores([0.0] * 32)
     writer.add_token_types([2, 3, 3, *[6] * 29])
-    for name in ("token_embd", "output", *(f"blk.0.{part}" for part in PARTS)):
-        values = torch.randn(32 if name in ("token_embd", "output") else size, size).numpy()
-        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
-    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
-        writer.add_tensor(f"{name}.weight", torch.ones(size).numpy())
+    types = [gguf.GGMLQuantizationType[kind] for kind in kinds]
+    for number, (name, tensor) in enumerate(tensors.items()):
+        if tensor.dim() == 1 or "shortconv.conv" in name:
+            writer.add_tensor(f"{name}.weight", tensor.numpy())
+            continue
+        kind = types[number % len(types)]
+        writer.add_tensor(f"{name}.weight", packed(tensor, kind), raw_dtype=kind)
     for step in ("write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file", "close"):
         getattr(writer, step)()
+
+
+def packed(tensor: Tensor, kind: Any) -> Any:
+    """Returns a matrix as blocks of a type; of Q4_K and Q6_K, which the package does not write, random blocks."""
+    import gguf
+
+    if kind.name not in ("Q4_K", "Q6_K"):
+        return gguf.quants.quantize(tensor.numpy(), kind)
+    size, starts = gguf.GGML_QUANT_SIZES[kind][1], {"Q4_K": (0, 2), "Q6_K": (208,)}[kind.name]
+    blocks = torch.randint(0, 256, (len(tensor), tensor.shape[1] // 256, size), dtype=torch.uint8)
+    for start in starts:
+        blocks[..., start : start + 2] = (torch.rand(*blocks.shape[:2], 1) * 1e-4).half().view(torch.uint8)
+    return blocks.flatten(1).numpy()
+
+
+def test_a_gguf_file_that_transformers_dequantizes(tmp_path: Path) -> None:
+    """Tests a Llama, of which transformers keeps nothing packed: the export tells it."""
+    pytest.importorskip("gguf", reason="gguf reads the file for transformers")
+    file, size = tmp_path / "model.gguf", 64
+    numbers = {
+        "context_length": 32, "embedding_length": size, "block_count": 1, "feed_forward_length": size, "head_count": 4,
+        "head_count_kv": 4, "rope_dimension_count": 16, "vocab_size": 32, "unk_token_id": 0,
+    }  # fmt: skip
+    matrices = ("token_embd", "output", *(f"blk.0.{part}" for part in PARTS))
+    tensors = {name: torch.randn(32 if name in ("token_embd", "output") else size, size) for name in matrices}
+    norms = {name: torch.ones(size) for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")}
+    gguf_file(file, "llama", numbers, tensors | norms, ["Q8_0"])
     with pytest.warns(UserWarning, match=r"The weights of model\.gguf become floats"):
         (written,) = fx_onnx.export_pretrained(file, tmp_path / "onnx", task="text-generation", verify=True)
     assert (tmp_path / "onnx" / written.name).is_file()
 
 
 PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+@pytest.mark.parametrize("kinds", [["Q4_0"], ["Q4_K", "Q6_K"], ["Q8_0"]])
+def test_a_gguf_file_whose_weights_stay_packed(tmp_path: Path, kinds: list[str]) -> None:
+    """Tests an LFM2 with a layer of each kind against the weights as transformers dequantizes them."""
+    pytest.importorskip("gguf", reason="gguf reads the file for transformers")
+    size, keys = 256, 128
+    numbers = {
+        "context_length": 32, "embedding_length": size, "block_count": 2, "feed_forward_length": size, "head_count": 4,
+        "head_count_kv": [0, 2], "vocab_size": 32, "rope_freq_base": 1e4, "shortconv_l_cache": 3, "unk_token_id": 0,
+    }  # fmt: skip
+    shapes = {"token_embd": (32, size), "token_embd_norm": (size,)}
+    for layer in ("blk.0", "blk.1"):
+        shapes |= {f"{layer}.{name}": (size,) for name in ("attn_norm", "ffn_norm")}
+        shapes |= {f"{layer}.{name}": (size, size) for name in ("ffn_gate", "ffn_up", "ffn_down")}
+    shapes |= {f"blk.0.shortconv.{name}": sizes for name, sizes in (("in_proj", (3 * size, size)), ("conv", (size, 3)))}
+    shapes |= {"blk.0.shortconv.out_proj": (size, size), "blk.1.attn_q": (size, size), "blk.1.attn_k": (keys, size)}
+    shapes |= {"blk.1.attn_v": (keys, size), "blk.1.attn_output": (size, size)}
+    shapes |= {f"blk.1.attn_{name}_norm": (64,) for name in "qk"}
+    tensors = {
+        name: torch.rand(sizes) if len(sizes) == 1 else torch.randn(sizes) / 16 for name, sizes in shapes.items()
+    }
+    gguf_file(tmp_path / "model.gguf", "lfm2", numbers, tensors, kinds)
+
+    def loaded() -> Any:
+        return transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype=torch.float32)
+
+    model, plain = load_packed(loaded).eval(), loaded().eval()
+    assert model.model.layers[0].feed_forward.w1.weight.dtype == torch.uint8
+    assert plain.model.layers[0].feed_forward.w1.weight.dtype == torch.float32
+    for target in (None, "onnxruntime"):
+        options = {"kwargs": {"use_cache": False}, "opset_version": 21, "target": target, "verbose": False}
+        program = fx_onnx.export(model, (TOKENS,), **options)
+        assert_close(program(TOKENS)[0], plain(TOKENS).logits, 1e-4)
+    assert "MatMulNBits" in {node.op_type for node in program.model.graph}
 
 
 def test_a_model_that_is_not_quantized_stays_as_it_is() -> None:

@@ -205,6 +205,22 @@ def test_layers_that_stay_in_floats() -> None:
         fx_onnx.quantize(program(Outlier(), rows[0]), rows, largest_distance=1e-6)
 
 
+def test_a_computed_bias_on_an_npu() -> None:
+    """The layer stays in floats, because the NPU takes a constant bias only."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(x) + self.first(x).relu()
+
+    x = torch.randn(4, 8)
+    old = program(Sum(), x, opset_version=21, target="qnn", dynamic_shapes=None)
+    assert fx_onnx.quantize(old, [x], precision="a16w8", target="qnn").kept == ("second",)
+
+
 def test_bodies() -> None:
     """A layer in the body of an If is listed."""
     rows = [torch.randn(4, 8) + 1, torch.randn(4, 8) - 1]
@@ -241,6 +257,39 @@ def test_empty_inputs_among_others() -> None:
     for buffer, calibration in zip(buffers, ([full], [full[:0], full, full[:0]]), strict=True):
         fx_onnx.quantize(old, calibration).program.save(buffer)
     assert buffers[0].getvalue() == buffers[1].getvalue()
+
+
+def test_inputs_that_set_no_ranges() -> None:
+    """Of 16 inputs, the first 8 tell the distance: larger ones are far away, because they are limited."""
+    rows, layer = [torch.randn(4, 8) for _ in range(16)], nn.Linear(8, 8)
+    old = program(layer, rows[0])
+    assert fx_onnx.quantize(old, rows).distance < 0.1
+    larger = [*(row * 10 for row in rows[:8]), *rows[8:]]
+    assert fx_onnx.quantize(old, larger, largest_distance=10).distance > 0.5
+    assert fx_onnx.quantize(old, larger[1:], largest_distance=10).distance < 0.1
+
+
+class Gated(nn.Module):
+    """A convolution whose result is negative for positive images, and one that then gets zeros."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        nn.init.constant_(self.first.weight, weight)
+        nn.init.constant_(self.first.bias, -0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, 3, height, width) to (batch, 7, height, width)."""
+        return torch.cat([x, self.second(self.first(x).relu())], 1)
+
+
+def test_layers_that_calibration_does_not_reach() -> None:
+    """A layer whose input or result is one number for all calibration inputs stays in floats."""
+    given = [images().abs() for _ in range(3)]
+    new = fx_onnx.quantize(program(Gated(-1.0), images()), given)
+    assert new.kept == ("second",)
+    with pytest.raises(ArgumentError, match="All layers get or return one number for all calibration inputs"):
+        fx_onnx.quantize(program(Gated(0.0), images()), given)
 
 
 def test_a_generator_is_read_once() -> None:

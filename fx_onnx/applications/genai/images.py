@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fx_onnx.applications.genai.image_modules import ImageOfAnySize, PlacedPatches, SquaresOfPatches
-from fx_onnx.applications.parts import Features, Given, Part, graph
+from fx_onnx.applications.parts import Features, Part, graph
 from fx_onnx.applications.text_generation import takes_padding, text_generation_arguments
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.messages.errors import ArgumentError
@@ -211,11 +211,10 @@ def _code(model: Any) -> Any:
     return sys.modules[type(model).__module__]
 
 
-def images_and_text(model: Any, given: Given) -> list[Part]:
-    """Returns the parts of a model of one of ``FAMILIES``."""
+def images_and_text(model: Any) -> list[Part]:
+    """Returns the parts of a model of one of ``FAMILIES``. The examples follow from its config."""
     family, config = FAMILIES[model.config.model_type], model.config
-    examples = {name: given.get(name, value) for name, value in family.examples(config).items()}
-    vision = graph("vision", family.vision(model), examples, dict(family.dims))
+    vision = graph("vision", family.vision(model), family.examples(config), dict(family.dims))
     arguments = text_generation_arguments(model, padding=takes_padding(model), full_cache=True)
     kwargs, shapes = arguments["kwargs"], arguments["dynamic_shapes"]
     ids, tokens = kwargs.pop("input_ids"), shapes.pop("input_ids")
@@ -245,6 +244,10 @@ def take_any_rank(model: ir.Model) -> None:
 
     onnxruntime-genai gives features (images, tokens, size) of images, but (0, size) if the prompt has no image.
     """
-    for value in model.graph.inputs:
-        if value.name == "image_features" and all(use.node.op_type == "Reshape" for use in value.uses()):
+    (features,) = (value for value in model.graph.inputs if value.name == "image_features")
+    values = [features]
+    for value in values:
+        values += [node.outputs[0] for node, _ in value.uses() if node.op_type == "Cast"]
+    if all(node.op_type in ("Cast", "Reshape") for value in values for node, _ in value.uses()):
+        for value in values:
             value.shape = None

@@ -25,7 +25,7 @@ from fx_onnx.capture.dynamic_dims import (
 from fx_onnx.capture.proof.size_candidates import Condition, Sizes, all_hold
 from fx_onnx.capture.request import Request
 from fx_onnx.sizes.size_text import sizes_in_words
-from fx_onnx.sizes.trial_sizes import SIZES
+from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes
 from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.torch_private import pytree
 
@@ -168,15 +168,13 @@ class InputSizes:
             sizes: The size of each symbol, and of single axes, by the number of an input and the axis.
             made: Makes a tensor from one of the example and a shape.
         """
-        shapes = iter(self._shapes(sizes))
-        scalars = {index: sizes[symbol] for index, (symbol, _) in self._numbers.items()}
+        tensors = iter(self._shapes(sizes))
         leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
-        new = [
-            made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(index, leaf)
-            for index, leaf in enumerate(leaves)
-        ]
-        given: tuple[Any, Any] = pytree.tree_unflatten(new, spec)
-        return given
+        scalars = {index: [sizes[symbol]] for index, (symbol, _) in self._numbers.items()}
+        shapes = (
+            next(tensors) if isinstance(leaf, torch.Tensor) else scalars.get(n, []) for n, leaf in enumerate(leaves)
+        )
+        return arguments_of_shapes(leaves, spec, shapes, made)
 
     def elements(self, sizes: Mapping[Any, int]) -> int:
         """Returns the number of elements of all inputs at sizes."""

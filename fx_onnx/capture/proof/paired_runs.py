@@ -10,7 +10,6 @@ are for what the meta device refuses: values of constants, sizes that depend on 
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
@@ -26,7 +25,7 @@ from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
-from fx_onnx.onnx_model.tolerances import are_close
+from fx_onnx.onnx_model.tolerances import distance_of
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
 from fx_onnx.torch_internals.guard_private import as_made
@@ -131,7 +130,7 @@ class PairedRuns:
             got = self._run(self._run_program, given, on_meta)
         except Exception as error:  # an operator of the program refuses the sizes
             return self._failed(error, PROGRAM_FAILS, Outcome.DIFFERENT)
-        self.seen = _difference(got[0], want[0], "has another shape or dtype")
+        self.seen = _difference(got[0], want[0], _other_shape)
         return compare_results(got, want)
 
     def _failed(self, error: Exception, seen: str, outcome: Outcome) -> Outcome:
@@ -224,7 +223,7 @@ class PairedRuns:
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not any(tensor.numel() for tensor in want) and all(tensor.numel() for tensor in tensors):
             return Outcome.UNKNOWN  # the data left no element to compare
-        self.seen = _difference(got, want, "differs", are_close)
+        self.seen = _difference(got, want, _problem)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
 
     def _results_of_numbers(self, run: Callable[..., Any], args: Any, kwargs: Any, seed: int = 0) -> list[torch.Tensor]:
@@ -297,19 +296,27 @@ def compare_results(got: Any, want: Any) -> Outcome:
         return Outcome.EQUAL if got == want else Outcome.RENUMBERED if got[0] == want[0] else Outcome.DIFFERENT
     if isinstance(got, type) or isinstance(want, type):
         return Outcome.EQUAL if got is want else Outcome.DIFFERENT
-    return Outcome.DIFFERENT if _difference(got, want, "differs", are_close) else Outcome.EQUAL
+    return Outcome.DIFFERENT if _difference(got, want, _problem) else Outcome.EQUAL
 
 
 def _raised(error: Exception) -> str:
     return f"the module raises {type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _difference(got: Sequence[Any], want: Sequence[Any], words: str, are_equal: Any = operator.eq) -> str:
-    """Returns which result of the program differs from that of the module, in words; empty if none does."""
+def _difference(got: Sequence[Any], want: Sequence[Any], problem_of: Callable[[Any, Any], str]) -> str:
+    """Returns which result of the program differs from that of the module, and how; empty if none does."""
     if len(got) != len(want):
         return f"the program has {len(got)} results, and the module {len(want)}"
-    pairs = enumerate(zip(got, want, strict=True))
-    return next((f"result {index} {words}" for index, pair in pairs if not are_equal(*pair)), "")
+    problems = enumerate(map(problem_of, got, want))
+    return next((f"result {index}: {problem}" for index, problem in problems if problem), "")
+
+
+def _problem(got: torch.Tensor, want: torch.Tensor) -> str:
+    return distance_of(want, got).problem
+
+
+def _other_shape(got: Any, want: Any) -> str:
+    return "" if got == want else "the shape or the dtype is another one"
 
 
 def _are_empty(values: Iterable[Any]) -> bool:

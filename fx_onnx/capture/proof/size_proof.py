@@ -211,7 +211,7 @@ class SizeProof:
         if all(outcome is Outcome.RAISES for _, outcome in tried):  # where another guard is false too, it may raise
             tried = self._runs.decided(self._tries(self._only_excluded(condition, points), kept)) or tried
         outcomes = {outcome for _, outcome in tried}
-        if outcomes == {Outcome.RAISES}:  # another size, or a size 1, may broadcast
+        if outcomes == {Outcome.RAISES} and isinstance(condition.expression, sympy.Eq):  # another size may broadcast
             tried = self._runs.decided(self._tries(self.sizes.excluded(condition, 1), kept, _NEAREST))
             outcomes |= {outcome for _, outcome in tried}
         if not outcomes.isdisjoint(_WRONG | _OPEN) or not outcomes:
@@ -219,8 +219,8 @@ class SizeProof:
         elif Outcome.EQUAL in outcomes and Outcome.RAISES in outcomes:
             yield from self._weakened(condition, tried, kept)
         elif Outcome.RAISES in outcomes:
-            sizes = ({symbol: point[symbol] for symbol in condition.symbols} for point, _ in tried)
-            is_bound = all(self._always_raises(point, kept) for point in sizes)
+            ends = ({symbol: point[symbol] for symbol in condition.symbols} for point, _ in (tried[0], tried[-1]))
+            is_bound = all(self._always_raises(point, kept) for point in ends)
             kind: Any = "bound" if is_bound else "finding"
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:

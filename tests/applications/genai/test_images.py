@@ -24,7 +24,7 @@ from tests.models.image_readers import IMAGE, READERS, build, tokenizer
 @pytest.mark.parametrize("name", READERS)
 def test_the_parts_compute_what_the_model_computes(name: str) -> None:
     model = build(name)
-    vision, embedding, decoder = images_and_text(model, {})
+    vision, embedding, decoder = images_and_text(model)
     with torch.no_grad():
         features = vision.module(**vision.kwargs)["image_features"]
         count = features.numel() // features.shape[-1]
@@ -53,7 +53,7 @@ def test_other_masks_of_transformers_are_refused(monkeypatch: pytest.MonkeyPatch
         images.Family("gemma3", family.vision, family.examples, family.dims, lambda _: ("sliding_attention",)),
     )
     with pytest.raises(ArgumentError, match="masks the tokens of images in another way"):
-        images_and_text(build("gemma3"), {})
+        images_and_text(build("gemma3"))
 
 
 def test_a_folder_has_three_programs_and_two_configs(tmp_path: Path) -> None:

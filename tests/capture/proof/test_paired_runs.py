@@ -192,8 +192,8 @@ def test_sizes_that_depend_on_data_have_numbers(function: Callable[[Tensor], Ten
     ("one", "expected", "seen"),
     [
         (lambda x: x + x, EQUAL, ""),
-        (lambda x: x * 3, DIFFERENT, "result 0 differs"),
-        (lambda x: x[:, :1], DIFFERENT, "result 0 differs"),
+        (lambda x: x * 3, DIFFERENT, "result 0: the "),
+        (lambda x: x[:, :1], DIFFERENT, "result 0: the "),
         (lambda x: (x * 2, x), DIFFERENT, "the program has 1 results, and the module 2"),
         (lambda x: torch.ones(3)[x.shape[0] + 2 :][5], RAISES, "the module raises IndexError: "),
     ],
