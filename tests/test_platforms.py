@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.sources import ROOT
 from tests.test_architecture import POSIX_MODULES
+from tests.torch_versions import needs
 
 WITHOUT_POSIX = f"""
 import os, sys, types
@@ -28,6 +29,7 @@ print(*sorted(os.listdir()))
 """
 
 
+@needs("no POSIX")
 def test_an_export_and_two_saves_without_posix(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WITHOUT_POSIX]

@@ -1,15 +1,31 @@
-"""The differences between the supported versions of torch for which the package does something else, as one table."""
+"""The differences between the supported versions of torch for which the package does something else, as one table.
+
+Below it are the kernels for tensors without values that older versions lack, or that check too little there.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import torch
 from torch.torch_version import TorchVersion
 
-__all__ = ["DIFFERENCES", "Difference", "has", "newer_than", "older_than"]
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import OpOverload, kernel_keys, python_kernels, statically_known_true
+
+__all__ = [
+    "DIFFERENCES",
+    "Difference",
+    "has",
+    "newer_than",
+    "older_fake_kernels",
+    "older_kernels",
+    "older_than",
+    "shape_kernel",
+]
 
 
 class Difference(NamedTuple):
@@ -52,6 +68,21 @@ DIFFERENCES: Mapping[str, Difference] = {
         "The cast of a number that is too large to float8_e4m3fn is NaN, and not the largest finite number.",
         "The Cast of the ONNX model does the same.",
     ),
+    "bincount keeps the dtype": Difference(
+        "2.13",
+        "Without values, bincount returns the dtype of its first argument.",
+        "What fake tensors call returns the dtype of the sums.",
+    ),
+    "any number selects": Difference(
+        "2.13",
+        "Without values, an index may be beyond the end of an axis of any size.",
+        "What fake tensors call raises an IndexError.",
+    ),
+    "pools compare remainders": Difference(
+        "2.13",
+        "Where a pool computes its shape, a branch asks whether a division has a remainder.",
+        "The division rounds down, which is the same.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",
@@ -74,3 +105,63 @@ def newer_than(difference: str) -> str:
 def older_than(difference: str) -> str:
     """Returns the versions of torch with a difference, as a patch states them: ``torch<2.13``."""
     return f"torch<{DIFFERENCES[difference].until}"
+
+
+@functools.cache
+def older_kernels() -> dict[tuple[OpOverload, Any], Callable[..., Any]]:
+    """Returns the kernels that the installed torch needs, by operator and dispatch key; none for a newer torch."""
+    _, meta = kernel_keys()
+    kernels: dict[tuple[OpOverload, Any], Callable[..., Any]] = {}
+    if has("convolutions check no sizes"):
+        convolution = functools.partial(_checked_convolution, python_kernels(aten.convolution.default)[meta])
+        kernels[aten.convolution.default, meta] = convolution
+        kernels[aten._convolution.default, meta] = lambda *args: convolution(*args[:9])
+    if has("gamma without shapes"):
+        kernels[aten._standard_gamma.default, meta] = lambda input, generator=None: torch.empty_like(input)
+    return kernels
+
+
+def shape_kernel(operator: OpOverload) -> Callable[..., Any]:
+    """Returns what computes an operator on tensors without values: an older kernel, or the operator itself."""
+    return older_kernels().get((operator, kernel_keys()[1]), operator)
+
+
+def _checked_convolution(
+    kernel: Callable[..., Any], input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool, *rest: Any,
+) -> Any:  # fmt: skip
+    """Returns an empty result of a convolution whose kernel fits into the padded input."""
+    sizes = zip(input.shape[2 - weight.dim() :], weight.shape[2:], cycle(padding), cycle(dilation), strict=False)
+    for size, kernel_size, pad, step in sizes:
+        fits = transposed or size + 2 * pad >= step * (kernel_size - 1) + 1
+        torch._check(fits, lambda: "The kernel of the convolution is larger than the padded input.")
+    return kernel(input, weight, bias, stride, padding, dilation, transposed, *rest)
+
+
+def older_fake_kernels() -> dict[OpOverload, Callable[[Any], Callable[..., Any]]]:
+    """Returns by operator what makes the function that fake tensors need from that of the installed torch."""
+    makers: dict[OpOverload, Callable[[Any], Callable[..., Any]]] = {}
+    if has("bincount keeps the dtype"):
+        makers[aten.bincount.default] = _with_dtype_of_sums
+    if has("any number selects"):
+        makers[aten.select.int] = _with_checked_index
+    return makers
+
+
+def _with_dtype_of_sums(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def bincount(mode: Any, operator: Any, input: Any, weights: Any = None, minlength: Any = 0) -> torch.Tensor:
+        counts = kernel(mode, operator, input, weights, minlength)
+        sums = torch.float32 if weights is not None and weights.dtype == torch.float32 else torch.float64
+        return counts.new_empty(counts.shape, dtype=torch.int64 if weights is None else sums)
+
+    return bincount
+
+
+def _with_checked_index(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def select(mode: Any, operator: Any, input: torch.Tensor, dim: int, index: Any) -> Any:
+        size = input.shape[dim]
+        if statically_known_true(index >= size) or statically_known_true(index < -size):
+            raise IndexError(f"select(): index {index} out of range for the axis {dim} of size {size}")
+        return kernel(mode, operator, input, dim, index)
+
+    return select

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-__all__ = ["is_recorded", "recorded_constant", "recorded_node", "recorded_number", "share_trace", "undispatched"]
+from fx_onnx.torch_internals.threads import in_this_thread
+
+__all__ = [
+    "is_recorded",
+    "recorded_constant",
+    "recorded_node",
+    "recorded_number",
+    "replaced_fake_kernels",
+    "share_trace",
+    "undispatched",
+]
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
@@ -80,3 +91,23 @@ def undispatched() -> Iterator[None]:
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PreDispatch)
     with torch._C._DisableTorchDispatch(), torch._C._ExcludeDispatchKeyGuard(keys):
         yield
+
+
+@contextmanager
+def replaced_fake_kernels(makers: Mapping[Any, Callable[[Any], Callable[..., Any]]]) -> Iterator[None]:
+    """Replaces what fake tensors call for operators that they compute themselves, in the current thread.
+
+    Without torch's table of these functions: ImportError or AttributeError.
+
+    Args:
+        makers: by operator, what makes the replacement from torch's function.
+    """
+    table = import_module("torch._subclasses.fake_impls").op_implementations_dict
+    before = {operator: table[operator] for operator in makers}
+    table.update(
+        {operator: in_this_thread(make(before[operator]), before[operator]) for operator, make in makers.items()}
+    )
+    try:
+        yield
+    finally:
+        table.update(before)

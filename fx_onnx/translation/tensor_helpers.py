@@ -104,7 +104,9 @@ class TensorHelpers(NodeEmitter):
             return value
         if target == DataType.FLOAT8E8M0:
             raise NotImplementedError("torch's cast to float8_e8m0fnu drops the sign, which ONNX's does not")
-        result = self.Cast(value, to=target, saturate=0 if dtypes.overflows(target) else None)
+        # Without the attribute, an opset that lacks it is refused later, in a sentence about the dtype.
+        overflows = dtypes.overflows(target) and self.opset >= dtypes.since_opset(target)
+        result = self.Cast(value, to=target, saturate=0 if overflows else None)
         old = known_sizes(value)
         return result if old is None else record_sizes(result, old)
 

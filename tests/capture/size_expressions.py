@@ -28,7 +28,6 @@ import torch
 import torch.nn.functional as F
 
 from tests.capture.size_trials import Family, Row, examine
-from tests.torch_versions import has
 
 ORT = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 NO_WINDOWS = "fails without windows: ArgMax of ONNX Runtime before 1.32"
@@ -280,7 +279,7 @@ FAMILIES = (
         lambda x, n: torch.ones(12, 4)[n - 1 - torch.arange(n)],
         lambda x, n: x[n // 2],
         lambda x, n: x[:, n % 4],
-        *([Row(lambda x, n: x[n], refused="eager mode fails too")] if has("select checks") else []),
+        Row(lambda x, n: x[n], refused="eager mode fails too"),
         lambda x, n: x[torch.arange(n - 1, -1, -1)],
         lambda x, n: x[torch.arange(0, n, 2)],
         lambda x, n: x.narrow(0, 1, n - 2),

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from fx_onnx.torch_internals.torch_differences import DIFFERENCES, has, newer_than, older_than
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_differences import (
+    DIFFERENCES,
+    has,
+    newer_than,
+    older_fake_kernels,
+    older_kernels,
+    older_than,
+    shape_kernel,
+)
+from fx_onnx.torch_internals.torch_private import kernel_keys
 from fx_onnx.torch_internals.version import NEWEST_TORCH, OLDEST_TORCH
 from tests.sources import sources
 
@@ -45,3 +56,92 @@ def test_versions_before_a_row_have_the_difference(
     assert has("no compile session") == expected
     has.cache_clear()
     assert (newer_than("no compile session"), older_than("no compile session")) == ("torch>=2.13", "torch<2.13")
+
+
+# ---------------------------------------------------------------- kernels for tensors without values
+
+CONVOLUTION, (_, META) = aten.convolution.default, kernel_keys()
+
+
+@pytest.fixture
+def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Lets another torch be installed, by its version."""
+    monkeypatch.setattr(torch, "__version__", request.param)
+    for cached in (has, older_kernels):
+        cached.cache_clear()
+    yield
+    for cached in (has, older_kernels):
+        cached.cache_clear()
+
+
+def _arguments(size: int, padding: list[int], dilation: list[int], transposed: bool) -> list[object]:
+    x, weight = torch.empty(2, 3, size, size, device="meta"), torch.empty(3, 3, 3, 3, device="meta")
+    return [x, weight, None, [1, 1], padding, dilation, transposed, [0, 0], 1]
+
+
+@pytest.mark.parametrize("installed", ["2.13.0", "2.15.1"], indirect=True)
+def test_a_newer_torch_needs_no_kernel(installed: None) -> None:
+    assert older_kernels() == older_fake_kernels() == {}
+    assert shape_kernel(CONVOLUTION) is CONVOLUTION
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+@pytest.mark.parametrize(
+    ("size", "padding", "dilation", "transposed", "result"),
+    [
+        (3, [0, 0], [1, 1], False, 1),
+        (2, [0, 0], [1, 1], False, None),
+        (2, [1], [1], False, 2),
+        (3, [1], [2], False, 1),
+        (2, [1], [2], False, None),
+        (3, [0, 1], [2, 1], False, None),
+        (2, [0, 0], [1, 1], True, 4),
+    ],
+)
+def test_a_convolution_checks_that_its_kernel_fits(
+    installed: None, size: int, padding: list[int], dilation: list[int], transposed: bool, result: int | None
+) -> None:
+    kernel, arguments = older_kernels()[CONVOLUTION, META], _arguments(size, padding, dilation, transposed)
+    assert shape_kernel(CONVOLUTION) is kernel
+    if result is None:
+        with pytest.raises(RuntimeError, match="larger than the padded input"):
+            kernel(*arguments)
+    else:
+        assert kernel(*arguments).shape == (2, 3, result, result)
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+def test_the_flags_of_a_convolution_change_no_shape(installed: None) -> None:
+    kernel = older_kernels()[aten._convolution.default, META]
+    arguments = _arguments(5, [1, 1], [1, 1], False)
+    assert kernel(*arguments, False, False, True, True).shape == CONVOLUTION(*arguments).shape
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+def test_gamma_has_the_shape_of_its_argument(installed: None) -> None:
+    x = torch.empty(2, 3, device="meta")
+    assert shape_kernel(aten._standard_gamma.default)(x).shape == x.shape
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+@pytest.mark.parametrize(
+    ("weights", "dtype"),
+    [(None, torch.int64), (torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bool, torch.float64)],
+)
+def test_counts_have_the_dtype_of_sums(installed: None, weights: torch.dtype | None, dtype: torch.dtype) -> None:
+    counts = torch.empty(4, dtype=torch.int32, device="meta")  # as torch 2.12 returns them
+    bincount = older_fake_kernels()[aten.bincount.default](lambda *_: counts)
+    given = [] if weights is None else [torch.empty(3, dtype=weights, device="meta")]
+    assert bincount(None, aten.bincount.default, counts, *given).dtype == dtype
+
+
+@pytest.mark.parametrize("installed", ["2.12.1"], indirect=True)
+@pytest.mark.parametrize(("index", "is_inside"), [(0, True), (3, True), (-4, True), (4, False), (-5, False)])
+def test_an_index_beyond_the_end_is_refused(installed: None, index: int, is_inside: bool) -> None:
+    select = older_fake_kernels()[aten.select.int](lambda mode, operator, *args: operator(*args))
+    x = torch.empty(4, 2, device="meta")
+    if is_inside:
+        assert select(None, aten.select.int, x, 0, index).shape == (2,)
+    else:
+        with pytest.raises(IndexError, match="out of range"):
+            select(None, aten.select.int, x, 0, index)

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_onnx.torch_internals import trace_private
+from fx_onnx.torch_internals.torch_private import FakeTensorMode
 
 
 class Model(nn.Module):
@@ -51,3 +53,14 @@ def test_a_comparison_is_read() -> None:
 def test_without_a_trace_nothing_is_recorded() -> None:
     assert not trace_private.is_recorded(torch.ones(2)) and trace_private.recorded_node(torch.ones(2)) is None
     assert trace_private.recorded_number(object()) is None
+
+
+def test_fake_tensors_call_another_function() -> None:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+
+    def of_columns(kernel: Any) -> Any:
+        return lambda mode, operator, input, dim, index: kernel(mode, operator, input, 1, index)
+
+    with trace_private.replaced_fake_kernels({torch.ops.aten.select.int: of_columns}):
+        assert torch.select(mode.from_tensor(torch.ones(4, 2)), 0, 1).shape == (4,)
+    assert torch.select(mode.from_tensor(torch.ones(5, 3)), 0, 1).shape == (3,)  # torch keeps the results of one shape

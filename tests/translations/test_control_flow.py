@@ -9,6 +9,7 @@ from torch._higher_order_ops import hints_wrapper, map, scan, while_loop
 
 import fx_onnx
 from tests.compare import assert_close
+from tests.torch_versions import needs
 
 ROWS = ({0: "rows"},)
 
@@ -176,7 +177,8 @@ def without_gradients(net: Net, x: Tensor) -> object:
         loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_data_dependent_number, loop_until_a_value,
         loop_that_swaps, loop_that_keeps_every_step, loop_that_keeps_no_step, if_in_loop, loop_of_a_structure,
         scan_rows, scan_backwards_over_a_structure,
-        scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes, hints_for_a_compiler, vectorized,
+        scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes,
+        pytest.param(hints_for_a_compiler, marks=needs("nested_compile_region")), vectorized,
         checkpoint, without_gradients,
     ],
 )  # fmt: skip

@@ -225,9 +225,11 @@ def test_float8_weights_are_moved(dtype: torch.dtype, optimize: bool) -> None:
         assert_close(program(x), module(x), None)
 
 
-def test_float8_needs_opset_19() -> None:
-    with pytest.raises(TranslationError, match="float8e4m3fn, which ONNX has from opset 19 on"):
-        fx_onnx.export(Rounds(torch.float8_e4m3fn).eval(), (torch.ones(3),), opset_version=18)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_needs_opset_19(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.").replace("_", "")
+    with pytest.raises(TranslationError, match=f"{name}, which ONNX has from opset 19 on"):
+        fx_onnx.export(Rounds(dtype).eval(), (torch.ones(3),), opset_version=18)
 
 
 class Float4(nn.Module):

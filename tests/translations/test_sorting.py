@@ -3,6 +3,7 @@
 import torch
 
 from tests.harness import Case, b8, cases, check, f32, f64, i32, i64, u8
+from tests.torch_versions import needs
 
 aten = torch.ops.aten
 NAN = float("nan")
@@ -60,7 +61,6 @@ def test_order_statistics(case: Case) -> None:
     [
         Case(aten._unique2.default, i64(3, 4), True, True, True),
         Case(aten._unique2.default, f32(6, values=(2.0, -1.0, 2.0))),
-        Case(aten._unique.default, i64(5), True, True),
         Case(aten.unique_dim.default, i64(4, 2, high=0), 0, True, True, True),
         Case(aten.unique_consecutive.default, i64(9, low=0, high=1), True, True),
         Case(aten.unique_consecutive.default, i64(3, 3, low=0, high=1), True, True),
@@ -70,6 +70,11 @@ def test_order_statistics(case: Case) -> None:
 )
 def test_distinct(case: Case) -> None:
     check(case)
+
+
+@needs("aten._unique")
+def test_distinct_without_counts() -> None:
+    check(Case(aten._unique.default, i64(5), True, True))
 
 
 ORDERED = f32(5, values=(-1.0, 0.0, 0.5, 0.5, 2.0), fixed=True)

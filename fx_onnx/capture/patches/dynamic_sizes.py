@@ -30,9 +30,9 @@ from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.source_lines import call_site, line_text, user_frame
-from fx_onnx.torch_internals.older_kernels import older_kernels
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.threads import is_current
+from fx_onnx.torch_internals.torch_differences import older_fake_kernels, older_kernels
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
@@ -45,6 +45,7 @@ from fx_onnx.torch_internals.torch_private import (
     reshape_from_tensor,
     storage_id,
 )
+from fx_onnx.torch_internals.trace_private import replaced_fake_kernels
 
 __all__ = [
     "CHUNKS", "PATCHES", "SPLITS", "TraceMode", "empty_recurrence_results", "pieces_as_slices", "replace_kernels",
@@ -84,7 +85,7 @@ def replace_kernels() -> Iterator[None]:
         **{(o, composite): partial(_decomposed, o) for o in _READING_SIZES},
         **older_kernels(),
     }
-    with replaced_kernels(kernels):
+    with replaced_kernels(kernels), replaced_fake_kernels(older_fake_kernels()):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.torch_internals.size_private import in_fewest_terms
+from fx_onnx.torch_internals.torch_differences import older_than
 from fx_onnx.torch_internals.torch_private import statically_known_true
 
 __all__ = ["PATCHES", "constant_pad"]
@@ -40,4 +42,12 @@ def _floordiv(divide: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return floordiv
 
 
-PATCHES = (Patch("torch:SymInt.__floordiv__", Around(_floordiv), "torch takes some negative divisors for others."),)
+PATCHES = (
+    Patch("torch:SymInt.__floordiv__", Around(_floordiv), "torch takes some negative divisors for others."),
+    Patch(
+        "torch._meta_registrations:div_rtn",
+        operator.floordiv,
+        "The shape of a pool would depend on the remainder of its input.",
+        versions=older_than("pools compare remainders"),
+    ),
+)

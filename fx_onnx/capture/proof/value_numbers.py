@@ -18,7 +18,7 @@ import torch
 
 from fx_onnx.capture.proof.run_modes import Undecidable
 from fx_onnx.messages.source_lines import innermost_line
-from fx_onnx.torch_internals.older_kernels import shape_kernel
+from fx_onnx.torch_internals.torch_differences import shape_kernel
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
     OpOverload,
