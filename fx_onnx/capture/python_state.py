@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ class ChangedValues:
         """What the trace has left: the state before, or what is there now if the forward changed something."""
         return self.state.again() if self.values else self.state
 
-    def compare(self) -> dict[Place, Values]:
+    def compare(self) -> Mapping[Place, Values]:
         """Returns the values, and keeps those that differ from before. One that the forward has made counts too."""
         before, after = self.state.values, self.state.again().values
         changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import sympy
 import torch
@@ -90,7 +91,7 @@ def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]
         yield from (partial(_size_of, size, only, usual) for only in range(count))
 
 
-def _assuming(nodes: Iterable[torch.fx.Node]) -> Iterator[torch.fx.Node]:
+def _assuming(nodes: Iterable[Any]) -> Iterator[torch.fx.Node]:
     """Yields the calls that squeeze an axis whose size depends on data and may be 1, or make it another size."""
     for node in nodes:
         value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in _SQUEEZES
