@@ -399,10 +399,11 @@ class SizeProof:
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                proven = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
+                cause = min(most, key=lambda inner: _is_of(inner, 1))  # kernels refuse an empty tensor, not a size of 1
+                proven = replace(cause, kind="bound" if outcome is Outcome.RAISES else "finding")
                 yield self._witnessed(proven, [(point, outcome)], {outcome})
                 points = [point for point in points if proven.holds(point)]
-                left += most[1:]
+                left += [inner for inner in most if inner is not cause]
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
