@@ -200,7 +200,7 @@ def _of_program(request: Request, program: ExportedProgram) -> Captured:
     runs = PairedRuns(None, program)
     facts = SizeProof(request, program, runs)
     decisions = ("skipped: the model is an ExportedProgram",)
-    relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, program, runs)
+    relations, of_data = tuple(dim_relations(facts)), data_sizes(facts, runs)
     return Captured(program, False, facts, decisions, relations=relations, data_sizes=of_data)
 
 
@@ -374,7 +374,7 @@ def _attempt(
         elif numbers_became_buffers(model):
             decisions.append("repeated with the numbers that the TorchScript model changes as buffers")
         elif "Constraints violated (" in str(outcome) and not auto_dims:
-            dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
+            dynamic_shapes, auto_dims = pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
         elif "in output, which is not a known type" in str(outcome) and not register_outputs:
             register_outputs = True
@@ -431,12 +431,7 @@ def _export(
         runs = PairedRuns(model, program, None if changed is None else changed.left)
         facts = SizeProof(request, program, runs)
         facts.conditions, facts.raising_axes, facts.other_line  # noqa: B018  decided now, as in the capture
-        of_data = data_sizes(facts, program, runs)
+        of_data = data_sizes(facts, runs)
         state = () if changed is None else tuple(dependent_values(changed, facts, runs))
         relations = tuple(dim_relations(facts))
         return Captured(program, strict, facts, changed_values=state, relations=relations, data_sizes=of_data)
-
-
-def _with_auto_dims(dynamic_shapes: Any) -> Any:
-    """Returns Dim.AUTO for each Dim, so that torch infers the range, relation or constant that it suggested."""
-    return pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes)

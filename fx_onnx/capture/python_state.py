@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, NamedTuple
@@ -82,9 +82,9 @@ class ChangedValues:
         """What the trace has left: the state before, or what is there now if the forward changed something."""
         return self.state.again() if self.values else self.state
 
-    def compare(self) -> dict[Place, Values]:
+    def compare(self) -> Mapping[Place, Values]:
         """Returns the values, and keeps those that differ from before. One that the forward has made counts too."""
-        before, after = self.state.values, self.state.current()
+        before, after = self.state.values, self.state.again().values
         changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
         replaced = tuple(
             f"{owner}.{name}.".removeprefix(".")
@@ -130,7 +130,7 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
             yield changed
     finally:
         changed.state.restore_hooks()
-        for place, leaves in (after or changed.state.current()).items():
+        for place, leaves in (after or changed.state.again().values).items():
             is_traced_value = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
             if is_traced_value and place not in before and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)

@@ -123,10 +123,6 @@ class PythonState:
             containers += [(_HOOKS, container, items) for container, items in held]
         return values
 
-    def current(self) -> dict[Place, Values]:
-        """Returns the values as they are now."""
-        return self._read([])
-
     def again(self) -> PythonState:
         """Returns the state as it is now."""
         return PythonState(self._model, self._buffers)

@@ -164,7 +164,8 @@ def _move(op: Emitter, self: Value, source: Sequence[int], destination: Sequence
 @translates(aten.expand.default, aten.expand_copy.default, aten.broadcast_to.default)
 def aten_expand(op: Emitter, self: Value, size: Sequence[Size], *, implicit: bool = False) -> Value:
     """Emits Expand to the sizes of the result; where a computed size is -1, the axis keeps its own size."""
-    if not any(symbolic_sizes.expression(n).is_negative is None for n in size):
+    own = {symbolic_sizes.size_of(n) for n in op.sizes(self)}
+    if all(symbolic_sizes.size_of(n) in own or symbolic_sizes.expression(n).is_negative is not None for n in size):
         return broadcast(op, self, op.out_sizes)
     shape = op.shape(op.out_sizes)
     result: Value = op.Expand(self, op.Where(op.Equal(shape, [-1]), [1], shape))

@@ -23,14 +23,10 @@ import math
 from collections import Counter
 
 import numpy as np
-import onnxruntime
 import torch
 import torch.nn.functional as F
 
 from tests.capture.size_trials import Family, Row, examine
-
-ORT = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
-NO_WINDOWS = "fails without windows: ArgMax of ONNX Runtime before 1.32"
 
 # ---------------------------------------------------------------- expressions that need statements
 
@@ -430,8 +426,8 @@ FAMILIES = (
         lambda x, n: F.adaptive_avg_pool1d(x, min(n, 4)),
         lambda x, n: F.adaptive_avg_pool2d(x[None], (2, n // 2)),
         lambda x, n: F.adaptive_max_pool1d(x, 3),
-        Row(lambda x, n: F.adaptive_max_pool1d(x, n // 2), wrong=NO_WINDOWS if ORT < (1, 32) else ""),
-        Row(lambda x, n: F.adaptive_max_pool1d(x, n // 3), wrong=NO_WINDOWS if ORT < (1, 32) else ""),
+        lambda x, n: F.adaptive_max_pool1d(x, n // 2),
+        lambda x, n: F.adaptive_max_pool1d(x, n // 3),
         lambda x, n: F.adaptive_avg_pool1d(x, n // 3),
         lambda x, n: F.lp_pool1d(x, 2, n // 3),
         lambda x, n: F.lp_pool1d(x.abs() + 1, n // 4, 2),
@@ -814,6 +810,7 @@ FAMILIES = (
         lambda x, n, m: F.pad(x[None, None], (m - 7, 1, 0, n - 8), mode="circular"),
         lambda x, n, m: F.pad(x[None, None], (n - 2, 0, 1, n - 3), mode="replicate"),
         lambda x, n, m: F.pad(x, (n - m, m - n)),
+        lambda x, n, m: F.conv_transpose1d(x[:, None], torch.ones(1, 2, 3), stride=2, output_padding=n // 5),
         lambda x, n, m: x.diagonal_scatter(x[0]),
     ], (("n", "m"),), (7, 5)),
     Family("inner sizes of two dims", [

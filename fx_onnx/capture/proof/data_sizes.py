@@ -9,12 +9,13 @@ the program, and both still compute the same, the program gets a branch for this
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import sympy
 import torch
-from torch.export import ExportedProgram
 
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
@@ -46,15 +47,14 @@ class DataSizes:
     findings: tuple[str, ...] = ()
 
 
-def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> DataSizes:
+def data_sizes(facts: SizeProof, runs: PairedRuns) -> DataSizes:
     """Returns what is known of the sizes that depend on data; runs the module and the program if there are any."""
-    if not runs.has_data_sizes:
+    if not runs.data_sizes:
         return DataSizes()
     branches, findings = dict[int, None](), dict[str, None]()
-    small = _small_sizes(program)
 
     def outcome(chosen: Callable[[int], int]) -> Outcome:
-        compared = runs.compare_for_data(facts.given, chosen)
+        compared = runs.compare_for_data(facts.sizes.empty_arguments, chosen)
         if compared is Outcome.EQUAL and runs.others:
             sizes = runs.sizes.items()
             branches.update({int(n): None for symbol, n in sizes if is_data_dependent(symbol)})
@@ -64,20 +64,17 @@ def data_sizes(facts: SizeProof, program: ExportedProgram, runs: PairedRuns) -> 
         (n for n in _USUAL if outcome(partial(_size_of, n, None, n)) is Outcome.EQUAL and not runs.others), None
     )
     if usual is None:
-        return DataSizes(tuple(branches), tuple(_sentences([*_assuming(program)], 1)))
-    for size in small:
+        return DataSizes(tuple(branches), tuple(_sentences([*_assuming(runs.nodes)], 1)))
+    for size in _small_sizes(runs.data_sizes):
         for chosen in _choices(size, usual, runs.made):
             if outcome(chosen) not in (Outcome.EQUAL, Outcome.RAISES):
                 findings.update(dict.fromkeys(_sentences(runs.others[:1], size)))
     return DataSizes(tuple(branches), tuple(findings))
 
 
-def _small_sizes(program: ExportedProgram) -> dict[int, None]:
+def _small_sizes(sizes: Iterable[sympy.Expr]) -> dict[int, None]:
     """Returns 1 and 0, and the sizes for which an expression in the shape of a tensor is 1 or 0."""
-    values = (node.meta.get("val") for graph in _graphs(program) for node in graph.nodes)
-    sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
-    made = {as_made(size) for size in sizes if isinstance(size, torch.SymInt)}
-    of_one = [size for size in made if is_data_dependent(size) and len(size.free_symbols) == 1]
+    of_one = [size for size in sizes if len(size.free_symbols) == 1]
     tried = [(size.xreplace(dict.fromkeys(size.free_symbols, n)), n) for size in of_one for n in range(_LARGEST)]
     return {1: None, 0: None, **{n: None for value, n in tried if value in (0, 1)}}
 
@@ -94,9 +91,9 @@ def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]
         yield from (partial(_size_of, size, only, usual) for only in range(count))
 
 
-def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
+def _assuming(nodes: Iterable[Any]) -> Iterator[torch.fx.Node]:
     """Yields the calls that squeeze an axis whose size depends on data and may be 1, or make it another size."""
-    for node in (node for graph in _graphs(program) for node in graph.nodes):
+    for node in nodes:
         value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in _SQUEEZES
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else []
         if squeezes and (shape := node.args[0].meta["val"].shape):
@@ -110,10 +107,6 @@ def _assuming(program: ExportedProgram) -> Iterator[torch.fx.Node]:
 
 def _is_replaced(size: torch.SymInt) -> bool:
     return any(map(is_data_dependent, as_made(size).free_symbols - expression(size).free_symbols))
-
-
-def _graphs(program: ExportedProgram) -> Sequence[torch.fx.Graph]:
-    return [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
 
 
 def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:

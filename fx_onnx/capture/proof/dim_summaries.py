@@ -90,14 +90,19 @@ def _expression_in_words(dim: Any, labels: Mapping[str, str]) -> str:
     return f"equal to {expression_text(dim, labels)}"
 
 
+_WORDS = {
+    r" % 2 == 0": "even",
+    r" % 2 == 1": "odd",
+    r" % (\d+) == 0": "a multiple of {}",
+    r" != (\d+)": "not {}",
+    r" == (\d+)": "fixed at {}",
+}
+"""A condition after the label of its dim → the sizes in words."""
+
+
 def _in_words(condition: str, label: str) -> str:
     """Returns a condition such as ``width % 2 == 0`` in words."""
-    if (match := re.fullmatch(rf"{re.escape(label)} % (\d+) == 0", condition)) is not None:
-        return "even" if match[1] == "2" else f"a multiple of {match[1]}"
-    if (match := re.fullmatch(rf"{re.escape(label)} != (\d+)", condition)) is not None:
-        return f"not {match[1]}"
-    if condition == f"{label} % 2 == 1":
-        return "odd"
-    if (match := re.fullmatch(rf"{re.escape(label)} == (\d+)", condition)) is not None:
-        return f"fixed at {match[1]}"
+    for pattern, words in _WORDS.items():
+        if (match := re.fullmatch(re.escape(label) + pattern, condition)) is not None:
+            return words.format(*match.groups())
     return f"where {condition}" if len(condition) <= READABLE else "where a condition holds, which dims.conditions has"

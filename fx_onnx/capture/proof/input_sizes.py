@@ -25,7 +25,7 @@ from fx_onnx.capture.dynamic_dims import (
 from fx_onnx.capture.proof.size_candidates import Condition, Sizes, all_hold
 from fx_onnx.capture.request import Request
 from fx_onnx.sizes.size_text import sizes_in_words
-from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes
+from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes, resized_empty
 from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.torch_private import pytree
 
@@ -154,11 +154,6 @@ class InputSizes:
         points = self.completed({symbol: size}, conditions, 1) if self.declared(symbol)[0] <= size else ()
         return next((point for point in points if all_hold(conditions, point)), None)
 
-    def may_be(self, symbol: sympy.Symbol, size: int, conditions: Sequence[Condition]) -> bool:
-        """Returns whether a dim may have a size: it is requested, and conditions hold."""
-        sizes = {**self.larger, symbol: size}
-        return self.declared(symbol)[0] <= size and all_hold(conditions, sizes)
-
     def arguments(
         self, sizes: Mapping[Any, int], made: Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
     ) -> tuple[Any, Any]:
@@ -175,6 +170,10 @@ class InputSizes:
             next(tensors) if isinstance(leaf, torch.Tensor) else scalars.get(n, []) for n, leaf in enumerate(leaves)
         )
         return arguments_of_shapes(leaves, spec, shapes, made)
+
+    def empty_arguments(self, sizes: Mapping[Any, int] | None = None) -> tuple[Any, Any]:
+        """Returns arguments without values, by default of the example's sizes, but at least 2 where guards allow it."""
+        return self.arguments(self.larger if sizes is None else sizes, resized_empty)
 
     def elements(self, sizes: Mapping[Any, int]) -> int:
         """Returns the number of elements of all inputs at sizes."""

@@ -5,6 +5,7 @@ Tensors without values do not tell of a source of another shape than the part of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,6 +35,11 @@ def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool, bool
             least = sympy.Max(*pads, 0) if is_circular else 0
             if not all(pad.is_nonnegative for pad in pads):
                 yield sympy.Ge(size + sum(sympy.Min(pad, 0) for pad in pads), least), not is_circular, is_circular
+    elif node.target in _TRANSPOSED:
+        arguments: list[Any] = [*node.args, *_DEFAULTS[len(node.args) :]]
+        stride, _, given, _, dilation = arguments[3:]
+        for pad, *steps in zip(given, stride, itertools.cycle(dilation)):
+            yield sympy.Lt(_number(pad), sympy.Max(*map(_number, steps))), False, False
     elif (part := _PARTS.get(node.target)) is not None:
         tensor, given, *numbers = node.args
         for size, other in zip(_shape(given), part(_shape(tensor), *numbers), strict=True):
@@ -68,6 +74,9 @@ def _diagonal(shape: Shape, offset: Any = 0, first: int = 0, second: int = 1) ->
 
 
 _PADS = {aten.constant_pad_nd.default, aten.pad.default}
+_TRANSPOSED = {aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input}
+_DEFAULTS = (None, None, None, [1], [0], [0], 1, [1])
+"""Those of a transposed convolution: stride, padding, output padding, groups and dilation come last."""
 _PARTS: dict[Any, Callable[..., Shape]] = {
     aten.select_scatter.default: _row,
     aten.slice_scatter.default: _slice,

@@ -15,6 +15,7 @@ from contextlib import ExitStack, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -250,21 +251,21 @@ class PairedRuns:
         """Whether the program has operators with bodies, which torch compiles outside of a capture."""
         return any(
             isinstance(node.target, HigherOrderOperator) and not str(node.target).startswith("wrap_")
-            for graph in self._graphs
-            for node in graph.nodes
+            for node in self.nodes
         )
 
     @cached_property
-    def has_data_sizes(self) -> bool:
-        """Whether tensors of the program have sizes that depend on data, or did before these were compared."""
-        values = [node.meta.get("val") for graph in self._graphs for node in graph.nodes]
-        sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
-        return any(isinstance(size, torch.SymInt) and is_data_dependent(as_made(size)) for size in sizes)
+    def data_sizes(self) -> set[sympy.Expr]:
+        """The sizes of tensors of the program that depend on data, or did before these were compared."""
+        values = (node.meta.get("val") for node in self.nodes)
+        sizes = (size for value in values if isinstance(value, torch.Tensor) for size in value.shape)
+        return set(filter(is_data_dependent, (as_made(size) for size in sizes if isinstance(size, torch.SymInt))))
 
-    @property
-    def _graphs(self) -> list[torch.fx.Graph]:
+    @cached_property
+    def nodes(self) -> list[torch.fx.Node]:
+        """The nodes of the program and of the bodies of its control flow."""
         modules = self._program.graph_module.modules()
-        return [module.graph for module in modules if isinstance(module, torch.fx.GraphModule)]
+        return [node for module in modules if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes]
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:

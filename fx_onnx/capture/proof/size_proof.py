@@ -41,7 +41,7 @@ from fx_onnx.capture.proof.size_candidates import (
 )
 from fx_onnx.capture.proof.size_runs import SizeRuns
 from fx_onnx.capture.request import Request
-from fx_onnx.sizes.trial_sizes import condition_of, resized_empty
+from fx_onnx.sizes.trial_sizes import condition_of
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,
     check_conditions,
@@ -182,10 +182,6 @@ class SizeProof:
         joint = [{symbol: factor * n for symbol, n in larger.items()} for factor in (2, 3)]
         return next((point for point in (*joint, *points) if all_hold(self.conditions, point)), larger)
 
-    def given(self) -> tuple[Any, Any]:
-        """Returns new tensors without values for the example's arguments."""
-        return self.sizes.arguments(self.sizes.larger, resized_empty)
-
     @property
     def truncated(self) -> bool:
         """Whether the model itself calls ``int`` with an expression of sizes, as in ``int(0.7 * n)``."""
@@ -249,7 +245,7 @@ class SizeProof:
             return False
         named = map(int, re.findall(r"\b\d{1,4}\b", self._runs.seen({**larger, **point})))
         for size in dict.fromkeys((1, 2, *named)):
-            others = {symbol: size for symbol in larger if self.sizes.may_be(symbol, size, kept)}
+            others = {symbol: size for symbol in larger if self.sizes.at(symbol, size, kept) is not None}
             sizes = {**larger, **others, **point}
             if all_hold(kept, sizes) and not self._runs.all_raise([sizes]):
                 return False
@@ -403,24 +399,21 @@ class SizeProof:
             if outcome in _WRONG and self._runs.seen(point) == PROGRAM_FAILS:
                 continue  # an operator of ATen refuses what that of ONNX takes
             if outcome in _WRONG or outcome is Outcome.RAISES:
-                proven = replace(most[0], kind="bound" if outcome is Outcome.RAISES else "finding")
+                cause = min(most, key=lambda inner: _is_of(inner, 1))  # kernels refuse an empty tensor, not a size of 1
+                proven = replace(cause, kind="bound" if outcome is Outcome.RAISES else "finding")
                 yield self._witnessed(proven, [(point, outcome)], {outcome})
                 points = [point for point in points if proven.holds(point)]
-                left += most[1:]
+                left += [inner for inner in most if inner is not cause]
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
         """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
 
-        It is a bound if the module raises one for size 1 whatever the other dims are: as they are, and small ones.
+        It is a bound if the module raises one for size 1 whatever the other dims are.
         """
         larger = self.sizes.larger
-
-        def raises(size: int) -> bool:
-            return self._always_raises({symbol: size})
-
         largest = min(larger[symbol], _LARGEST_LEAST)
-        least = next((n for n in range(2, largest) if not raises(n)), largest)
-        kind: Any = "bound" if raises(1) else condition.kind
+        least = next((n for n in range(2, largest) if not self._always_raises({symbol: n})), largest)
+        kind: Any = "bound" if self._always_raises({symbol: 1}) else condition.kind
         bound = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
         return self._witnessed(bound, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 

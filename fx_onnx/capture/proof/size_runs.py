@@ -7,7 +7,7 @@ from typing import Any
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
-from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
+from fx_onnx.sizes.trial_sizes import resized, with_other_values
 
 __all__ = ["SizeRuns"]
 
@@ -78,7 +78,7 @@ class SizeRuns:
 
     def _with_numbers(self, outcome: Outcome, of_numbers: Outcome) -> Outcome:
         """Returns what both outcomes tell; a later stage makes other shapes right for sizes that depend on data."""
-        if self._runs.has_data_sizes and {outcome, of_numbers} == {Outcome.DIFFERENT, Outcome.UNKNOWN}:
+        if self._runs.data_sizes and {outcome, of_numbers} == {Outcome.DIFFERENT, Outcome.UNKNOWN}:
             return Outcome.UNKNOWN
         return outcome if of_numbers is Outcome.UNKNOWN else of_numbers
 
@@ -91,7 +91,7 @@ class SizeRuns:
     def _compared(self, sizes: Mapping[Any, int], on_meta: bool) -> Outcome:
         key = (on_meta, *sizes.items())
         if key not in self._outcomes:
-            outcome = self._runs.compare(lambda: self._sizes.arguments(sizes, resized_empty), on_meta)
+            outcome = self._runs.compare(lambda: self._sizes.empty_arguments(sizes), on_meta)
             self._outcomes[key], self._seen[tuple(sizes.items())] = outcome, self._runs.seen
             if outcome is Outcome.EQUAL:
                 self._agreeing.add(on_meta)
@@ -113,7 +113,7 @@ class SizeRuns:
 
     def other_line(self) -> str:
         """Returns the line of the module that computes what the program does not, at the example's sizes."""
-        return self._runs.other_line(lambda: self._sizes.arguments(self._sizes.larger, resized_empty))
+        return self._runs.other_line(self._sizes.empty_arguments)
 
     def seen(self, sizes: Mapping[Any, int]) -> str:
         """Returns what happened at sizes at which both ran."""
