@@ -51,6 +51,13 @@ FALLBACK = "fx_onnx.fallback"
 # In the ``meta`` of an ONNX node: the model calls the ONNX operator itself, through torch.onnx.ops.
 EXPLICIT = "fx_onnx.explicit"
 
+# In the ``meta`` of an ONNX node that a runtime cannot run on an empty tensor: for each axis of its input, whether the
+# size is dynamic.
+DYNAMIC_AXES = "fx_onnx.dynamic_axes"
+
+# In the ``meta`` of an ONNX value: its first axis is not empty.
+FILLED = "fx_onnx.filled"
+
 # In the ``meta`` of an ONNX node: the function of the user's rule whose result the node computes, or reads.
 RULE = "fx_onnx.rule"
 

@@ -17,6 +17,7 @@ from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.sizes.symbolic_sizes import is_from_data
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
+from fx_onnx.translations._empty_tensors import note_dynamic_axes
 from fx_onnx.translations._random_draws import apply_dropout
 from fx_onnx.translations._widening import widened
 
@@ -200,7 +201,10 @@ def _recurrence(
             x = op.with_sizes(apply_dropout(op, x, dropout)[0], op.sizes(x))
         begin = [state[index] for state in initial]
         if weights[0].w_hr is None:
-            x, *finals = _layer(op, kind, x, weights, begin, lengths)
+            y, *finals = _layer(op, kind, x, weights, begin, lengths)
+            if not index:
+                note_dynamic_axes(op, x, y)
+            x = y
         else:
             x, *finals = _projected_layer(op, x, weights, begin, states)
         last.append(finals)
@@ -302,7 +306,8 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
     result_dtype = op.out_dtype
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
     x = op.unsqueeze(op.cast(input, dtype), 0)
-    _, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
+    y, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
+    note_dynamic_axes(op, x, y)
     return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
 
 

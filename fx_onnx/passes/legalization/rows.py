@@ -8,6 +8,7 @@ from types import ModuleType
 from fx_onnx.passes.legalization import (
     axes_and_shapes,
     convolutions_and_pools,
+    empty_tensors,
     integers,
     normalizations,
     products,
@@ -24,6 +25,7 @@ __all__ = ["ROWS", "SUBJECTS", "rows_of"]
 SUBJECTS = (
     axes_and_shapes,
     convolutions_and_pools,
+    empty_tensors,
     integers,
     normalizations,
     products,
