@@ -17,7 +17,6 @@ from fx_onnx.onnx_model.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.sizes.symbolic_sizes import is_from_data
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, as_tuple
-from fx_onnx.translations._empty_tensors import note_dynamic_axes
 from fx_onnx.translations._random_draws import apply_dropout
 from fx_onnx.translations._widening import widened
 
@@ -203,7 +202,7 @@ def _recurrence(
         if weights[0].w_hr is None:
             y, *finals = _layer(op, kind, x, weights, begin, lengths)
             if not index:
-                note_dynamic_axes(op, x, y)
+                metadata.note_dynamic_axes(y, op.sizes(x))
             x = y
         else:
             x, *finals = _projected_layer(op, x, weights, begin, states)
@@ -307,7 +306,7 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
     x = op.unsqueeze(op.cast(input, dtype), 0)
     y, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
-    note_dynamic_axes(op, x, y)
+    metadata.note_dynamic_axes(y, op.sizes(x))
     return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
 
 

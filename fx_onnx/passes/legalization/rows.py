@@ -8,7 +8,6 @@ from types import ModuleType
 from fx_onnx.passes.legalization import (
     axes_and_shapes,
     convolutions_and_pools,
-    empty_tensors,
     integers,
     normalizations,
     products,
@@ -25,7 +24,6 @@ __all__ = ["ROWS", "SUBJECTS", "rows_of"]
 SUBJECTS = (
     axes_and_shapes,
     convolutions_and_pools,
-    empty_tensors,
     integers,
     normalizations,
     products,
