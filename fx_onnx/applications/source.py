@@ -25,6 +25,7 @@ __all__ = [
     "Source",
     "evaluates_source",
     "find_row",
+    "is_diffusion",
     "is_packed",
     "load_config",
     "load_model",
@@ -69,14 +70,20 @@ def evaluates_source(function: Callable[P, R]) -> Callable[P, R]:
         from fx_onnx.capture.export_modes import TrainingMode
 
         source: Any = args[0] if args else kwargs.get("source")
-        attributes = (getattr(source, name, None) for name in ("model", "vocoder"))
+        given = [source, *(getattr(source, name, None) for name in ("model", "vocoder"))]
+        given += source.components.values() if is_diffusion(source) else []
         with ExitStack() as modes:
-            for module in (source, *attributes, *getattr(source, "components", {}).values()):
+            for module in given:
                 if hasattr(module, "named_modules"):
                     modes.enter_context(in_mode(module, TrainingMode.EVAL))
             return function(*args, **kwargs)
 
     return call
+
+
+def is_diffusion(source: Any) -> bool:
+    """Returns whether a source is a pipeline of diffusers."""
+    return hasattr(source, "components") and hasattr(source, "save_config")
 
 
 def read_source(source: Any, task: str | None, processor: Any, trust_remote_code: bool) -> Source:
@@ -100,7 +107,7 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
         own = own or tuple(part for name in names if (part := getattr(source, name, None)) is not None)
         source, vocoder = source.model, getattr(source, "vocoder", None)
-    if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
+    if is_diffusion(source):
         return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
         name, row = find_row(source.config, task, type(source).__name__)
