@@ -408,7 +408,7 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
     with nullcontext() if log.verbose else redirect_torch_logs(), progress_bar(log.progress, stages) as log.bar:
         program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
     program.timings = dict(log.seconds)
-    program.export_facts = log.facts()
+    program.export_facts = replace(log.facts(), target=options.target or onnxruntime.TARGET)
     if log.verbose:
         print_text(graph_text(program.model))
     return program

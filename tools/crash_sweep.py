@@ -41,8 +41,6 @@ _OPSETS = (18, 23)
 _MOST = 60  # runs of a program, after which its other inputs are left out
 _SIGNALLED = int(signal.SIGKILL)  # the status of a process that a signal ended
 _KNOWN = (
-    *("LSTM ", "GRU ", "GRU_of_steps ", "MultiheadAttention_of_steps "),  # without a batch or steps
-    "unique ",  # along one axis, where another one is empty
     *("select_scatter ", "slice_scatter "),  # sizes that PyTorch refuses
     *("bincount ", "special."),  # as many bins, and as many steps for the degree of a polynomial
 )
@@ -115,6 +113,8 @@ def _own_programs() -> Iterator[_Program]:
         "einsum_of_two_labels": (lambda x, y: torch.einsum("nij,mij->nm", x, y), (x, x[:2])),
         "einsum_over_rows": (lambda x, y: torch.einsum("nbi,nbj->bij", x, y), (x, x)),
         "rows_of_einsum": (lambda x, m: torch.einsum("nij,mij->nm", x[m], x[m]), (x, mask)),
+        "attention_of_steps": (_attention_of_steps, (x, x[:2])),
+        "unique_rows": (lambda x: x.unique(dim=1), (x.round(),)),
         "index_by_division": (lambda x, i: x[0][i // 5, i % 4], (x, integers[0])),
         "write_at_index": (lambda x, i: x.index_put((i,), x[:2]), (torch.randn(12, 3), integers[1, :2])),
     }
@@ -134,6 +134,11 @@ def _own_programs() -> Iterator[_Program]:
             yield _Program(f"rows_of_{name} opset {opset}", functools.partial(_of_rows, make, x, mask), opset)
         for name in ("LSTM", "GRU"):
             yield _Program(f"packed_{name} opset {opset}", functools.partial(_packed, layers[name], x), opset)
+
+
+def _attention_of_steps(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    key = key.transpose(0, 1)
+    return torch.nn.functional.scaled_dot_product_attention(query.transpose(0, 1), key, key)
 
 
 def _of_rows(

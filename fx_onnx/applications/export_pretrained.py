@@ -20,7 +20,7 @@ from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.applications.parts import Part, decoder_of_tokens
 from fx_onnx.applications.precisions import Converted, convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
-from fx_onnx.applications.source import Source, is_packed, read_source
+from fx_onnx.applications.source import Source, evaluates_source, is_packed, read_source
 from fx_onnx.applications.streams import check_stream, describe_states
 from fx_onnx.applications.tasks import MODULES
 from fx_onnx.capture.pytrees import register
@@ -84,6 +84,7 @@ class _Form:
 
 
 @refuses_unknown_keywords
+@evaluates_source
 def export_pretrained(
     source: Any,
     output: str | os.PathLike[str],
@@ -308,9 +309,10 @@ def _check_layers(parts: list[Part], precisions: Sequence[str], model: Any) -> N
                 id=MessageId.COMMAND_OPTION,
             )
         if row.config is not None and not any(quantizes(part.module, precision) for part in parts):
+            kind = f"whose inputs are a multiple of {row.block}" if row.block > 1 else "of several inputs"
             raise ArgumentError(
-                f"The precision {precision} does not fit the model, because it has no Linear layer whose inputs are a "
-                f"multiple of {row.block}; choose fp16.",
+                f"The precision {precision} does not fit the model, because it has no Linear layer {kind}; choose "
+                "fp16.",
                 id=MessageId.COMMAND_OPTION,
             )
 
@@ -337,7 +339,7 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
         program, converted = _quantized(program, part, form, precision)
         # The example may have values out of the ranges.
         part = replace(part, kwargs={name: form.calibration[0][name] for name in part.kwargs})
-    difference = _verified(program, part, converted.rtol) if form.verify else None
+    difference = _verified(program, part, converted) if form.verify else None
     if part.initial:
         program.model.metadata_props.update(describe_states(program, part))
         if form.verify:
@@ -420,9 +422,10 @@ def _takes(program: ONNXProgram, kwargs: Mapping[str, Any]) -> bool:
 _NOT_COMPARED = {"random": "draws random numbers", "ties": "selects among equal elements"}
 
 
-def _verified(program: ONNXProgram, part: Part, rtol: float | None) -> float | None:
+def _verified(program: ONNXProgram, part: Part, converted: Converted) -> float | None:
     """Returns the largest difference from the module's results; None, with a warning, if these may differ."""
-    result = program.verify(rtol=rtol, **part.kwargs)
+    compare = find("stages", "verify")
+    result = compare(program, (), part.kwargs, module=converted.module, rtol=converted.rtol)
     reason = _NOT_COMPARED.get(result.cause.kind) if result.cause is not None else None
     if reason:
         warn(f"{part.name} {reason}, so its results were not compared with PyTorch's.", MessageId.RESULTS_DIFFER)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fx_onnx.applications.inputs import parts_of
 from fx_onnx.applications.layouts import Layout
-from fx_onnx.applications.source import Source
+from fx_onnx.applications.source import Source, is_diffusion
 from fx_onnx.files.destination import write_json
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
 from fx_onnx.messages.findings import warn
@@ -41,7 +41,7 @@ def copy_files(source: Source, folder: Path) -> None:
             return {name for name in names if name.endswith(_WEIGHTS) or name.startswith(".")}
 
         shutil.copytree(source.folder, folder, ignore=ignored, dirs_exist_ok=True)
-    elif hasattr(source.model, "components"):
+    elif is_diffusion(source.model):
         source.model.save_config(folder)
         for name, component in source.model.components.items():
             _save_config(component, folder / name)

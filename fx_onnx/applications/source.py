@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_path, did_you_mean, shown
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Source",
+    "evaluates_source",
     "find_row",
+    "is_diffusion",
     "is_packed",
     "load_config",
     "load_model",
@@ -52,6 +54,38 @@ class Source:
     processors: tuple[Any, ...]
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def evaluates_source(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function whose first argument is a source.
+
+    The modules of a source that is loaded are in evaluation mode during a call, and in their own modes after it.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        from fx_onnx.capture.eager_model import in_mode
+        from fx_onnx.capture.export_modes import TrainingMode
+
+        source: Any = args[0] if args else kwargs.get("source")
+        given = [source, *(getattr(source, name, None) for name in ("model", "vocoder"))]
+        given += source.components.values() if is_diffusion(source) else []
+        with ExitStack() as modes:
+            for module in given:
+                if hasattr(module, "named_modules"):
+                    modes.enter_context(in_mode(module, TrainingMode.EVAL))
+            return function(*args, **kwargs)
+
+    return call
+
+
+def is_diffusion(source: Any) -> bool:
+    """Returns whether a source is a pipeline of diffusers."""
+    return hasattr(source, "components") and hasattr(source, "save_config")
+
+
 def read_source(source: Any, task: str | None, processor: Any, trust_remote_code: bool) -> Source:
     """Returns the model of a folder, of a pipeline, or a model that is loaded.
 
@@ -65,18 +99,25 @@ def read_source(source: Any, task: str | None, processor: Any, trust_remote_code
         )
     from fx_onnx.applications.tasks import MODULES
 
-    if isinstance(task, str) and task in MODULES:
+    _check_task(task)
+    if task in MODULES:
         return _module(source, task, MODULES[task])
     own, vocoder = () if processor is None else (processor,), None
     if hasattr(source, "model") and hasattr(source, "task"):  # a pipeline
         names = ("processor", "tokenizer", "image_processor", "feature_extractor")
         own = own or tuple(part for name in names if (part := getattr(source, name, None)) is not None)
         source, vocoder = source.model, getattr(source, "vocoder", None)
-    if hasattr(source, "components") and hasattr(source, "save_config"):  # a pipeline of diffusers
+    if is_diffusion(source):
         return _pipeline(source, task, None)
     if hasattr(source, "config") and hasattr(source, "forward"):
         name, row = find_row(source.config, task, type(source).__name__)
         return Source(_in_float32(source.eval(), is_own=False), name, _with_vocoder(row, vocoder), None, own)
+    if hasattr(source, "named_modules"):
+        raise ArgumentError(
+            f"{type(source).__name__} is no model of transformers; give a task of other modules, one of "
+            f"{', '.join(MODULES)}, or call fx_onnx.export.",
+            id=MessageId.MODEL_SOURCE,
+        )
     check_path("source, if it is no model and no pipeline,", source)
     folder = Path(source)
     if folder.suffix == ".gguf" and folder.is_file():
@@ -267,18 +308,12 @@ def find_row(
     Raises:
         ArgumentError: there is no such row.
     """
-    from fx_onnx.applications.tasks import (
-        MODULES,
-        OTHER_NAMES,
-        TASKS,
-    )  # it imports torch, which a refused folder does not need
+    from fx_onnx.applications.tasks import MODULES, TASKS  # it imports torch, which a refused folder does not need
 
-    if task is not None and not (isinstance(task, str) and task in TASKS):
-        plain = task.removesuffix("-with-past") if isinstance(task, str) else ""  # the suffix is optimum's
-        name = OTHER_NAMES.get(plain, plain)
-        hint = f"; here it is {name!r}." if name in TASKS else did_you_mean(task, TASKS) or "."
+    _check_task(task)
+    if task in MODULES:
         raise ArgumentError(
-            f"The task {shown(task)} is not one of {', '.join([*TASKS, *MODULES])}{hint}", id=MessageId.COMMAND_OPTION
+            f"The task {task} takes an nn.Module, not a model of transformers.", id=MessageId.COMMAND_OPTION
         )
     fitting = list(_fitting(task, config, trust_remote_code))
     exact = [(name, row) for name, row, classes in fitting if architecture in {cls.__name__ for cls in classes}]
@@ -294,6 +329,20 @@ def find_row(
         f"transformers has no {config.model_type} model for the task {task!r}; its tasks are {', '.join(others)}.",
         id=MessageId.MODEL_SOURCE,
     )
+
+
+def _check_task(task: Any) -> None:
+    """Raises an ArgumentError if a task is neither None nor the name of one."""
+    from fx_onnx.applications.tasks import MODULES, OTHER_NAMES, TASKS
+
+    names = [*TASKS, *MODULES]
+    if task is not None and not (isinstance(task, str) and task in names):
+        plain = task.removesuffix("-with-past") if isinstance(task, str) else ""  # the suffix is optimum's
+        name = OTHER_NAMES.get(plain, plain)
+        hint = f"; here it is {name!r}." if name in TASKS else did_you_mean(task, names) or "."
+        raise ArgumentError(
+            f"The task {shown(task)} is not one of {', '.join(names)}{hint}", id=MessageId.COMMAND_OPTION
+        )
 
 
 def named_class(config: Any) -> str:

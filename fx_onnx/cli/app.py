@@ -389,6 +389,8 @@ def check(
 
     if runtime is not None:
         find_target(runtime)
+    elif inputs:
+        raise ArgumentError("--input needs --runtime, whose compiler takes the shapes.", id=MessageId.COMMAND_OPTION)
     onnx_files = _reader_of(file)
     shapes = {name: tuple(getattr(value, "shape", ())) for name, value in parse_inputs(inputs or ()).items()}
     problems = onnx_files.check(file)

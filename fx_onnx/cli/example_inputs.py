@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.messages.arguments import check_dim_name, did_you_mean, shown
+from fx_onnx.messages.arguments import check_dim_name, check_input_names, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 
@@ -183,11 +183,7 @@ def export_arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> 
     if not unknown:
         return {"kwargs": given, "dynamic_shapes": shapes}
     if len(unknown) < len(given):
-        raise ArgumentError(
-            f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}"
-            f"{did_you_mean(unknown[0], parameters) or '.'}",
-            id=MessageId.COMMAND_OPTION,
-        )
+        check_input_names(unknown, parameters, MessageId.COMMAND_OPTION)
     return {
         "args": tuple(given.values()),
         "input_names": list(given),

@@ -19,6 +19,7 @@ from fx_onnx.messages.message_ids import MessageId
 __all__ = [
     "check_dim_name",
     "check_flag",
+    "check_input_names",
     "check_inputs",
     "check_mapping",
     "check_name",
@@ -75,6 +76,21 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
 def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
+
+
+def check_input_names(names: Iterable[Any], known: Collection[str], id: MessageId | None = None) -> None:
+    """Checks that names are those of inputs of a model.
+
+    Raises:
+        ArgumentError: one is not.
+    """
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                f"The model has no input {shown(name)}; its inputs are {', '.join(known) or 'none'}"
+                f"{did_you_mean(name, known) or '.'}",
+                id=id or MessageId.CALL_OF_PROGRAM,
+            )
 
 
 def unknown_keyword(function: str, name: str, known: Iterable[str]) -> UnknownArgumentError:

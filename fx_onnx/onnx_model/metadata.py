@@ -5,11 +5,12 @@ The keys and formats are those of PyTorch's "torch.export-based ONNX Exporter" d
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch.fx
+from onnx_ir import Value
 
 from fx_onnx.messages.source_lines import is_internal, portable_stack_trace, traced_lines
 
@@ -51,6 +52,13 @@ FALLBACK = "fx_onnx.fallback"
 # In the ``meta`` of an ONNX node: the model calls the ONNX operator itself, through torch.onnx.ops.
 EXPLICIT = "fx_onnx.explicit"
 
+# In the ``meta`` of an ONNX node that a runtime cannot run on an empty tensor: for each axis of its input, whether the
+# size is dynamic.
+DYNAMIC_AXES = "fx_onnx.dynamic_axes"
+
+# In the ``meta`` of an ONNX value: its first axis is not empty.
+FILLED = "fx_onnx.filled"
+
 # In the ``meta`` of an ONNX node: the function of the user's rule whose result the node computes, or reads.
 RULE = "fx_onnx.rule"
 
@@ -65,6 +73,12 @@ DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 # In the ``meta`` of an ONNX model: its files declare the user's inputs and outputs without metadata properties, as
 # those of the TorchScript exporter. Tools that were written for that exporter compare the declarations with ``==``.
 BARE_DECLARATIONS = "fx_onnx.bare_declarations"
+
+
+def note_dynamic_axes(value: Value, sizes: Sequence[object]) -> None:
+    """Notes at the node of a value which of these sizes of its input are dynamic."""
+    if (node := value.producer()) is not None:
+        node.meta[DYNAMIC_AXES] = [not isinstance(size, int) for size in sizes]
 
 
 def qualified_name(cls: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fx_onnx.messages.message_ids import Finding
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets.kernel_support import Support
+from fx_onnx.targets.target import Target
 
 if TYPE_CHECKING:
     from fx_onnx.report.graph_facts import GraphFacts
@@ -110,6 +111,7 @@ class Facts:
         message: the sentence of the error.
         call: the call of ``export()`` with the arguments that were given.
         model_name: the class of the exported module.
+        target: the runtime that the model is for; None for a model that was read from a file.
         files: the file of the model and the file of its weights, each with its size in bytes.
         exported_program: the captured program as text.
         operators_before: operator → number of FX nodes after capture.
@@ -133,6 +135,7 @@ class Facts:
     message: str = ""
     call: str = ""
     model_name: str = ""
+    target: Target | None = None
     files: Mapping[str, int] = field(default_factory=dict)
     exported_program: str | None = None
     operators_before: Mapping[str, int] | None = None

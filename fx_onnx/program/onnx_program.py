@@ -21,6 +21,7 @@ from fx_onnx.files.serialization import describe, drop_initializer_infos, graph_
 from fx_onnx.messages.arguments import (
     check_dim_name,
     check_flag,
+    check_input_names,
     check_mapping,
     check_name,
     check_names,
@@ -185,9 +186,10 @@ class ONNXProgram:
             shapes: the shapes of inputs with dynamic dims, by name, for a compiler; by default those of the example.
 
         Raises:
-            ArgumentError: there is no such target.
+            ArgumentError: there is no such target, or no input of this name.
         """
         record = find_target(target)
+        check_input_names(shapes or {}, [str(value.name) for value in self._model.graph.inputs])
         if record.compiler is None:
             return support(self._model, record)
         return support(self._model, record, record.compiler(self._model, {**self._example_shapes(), **(shapes or {})}))

@@ -106,7 +106,7 @@ def quantize(
             distant 0.01 %.
         largest_distance: the largest ``Quantized.distance``. If the results are farther away, the layers that change
             them most stay in floats.
-        target: the runtime for which the program was exported, as for ``export``.
+        target: the runtime, as for ``export``; None is that of the export.
 
     Raises:
         ArgumentError: an argument is not valid, the inputs do not fit, a value is not finite, the program has no layer
@@ -116,7 +116,7 @@ def quantize(
     inputs = _bound(program, calibration)
     refuse_fallback(program.model)
     with TemporaryDirectory() as folder:
-        tool = _Tool(program.model, Path(folder), _form(precision, TARGET if target is None else find_target(target)))
+        tool = _Tool(program.model, Path(folder), _form(precision, _target(program, target)))
         layers = tool.layers()
         expected = _finite_results(program.model, inputs, tool.activations())
         tool.observe(inputs[_COMPARED:] if len(inputs) >= 2 * _COMPARED else inputs, ranges, layers)
@@ -151,6 +151,23 @@ def _check(program: Any, precision: Any, ranges: Any, largest_distance: Any) -> 
         )
     if program.model.functions:
         raise ArgumentError("quantize() does not look into local functions; export without them.")
+
+
+def _target(program: ONNXProgram, target: str | Target | None) -> Target:
+    """Returns the runtime that a program is for.
+
+    Raises:
+        ArgumentError: the program was exported for another one than is given.
+    """
+    exported = program.export_facts.target
+    wanted = (exported or TARGET) if target is None else find_target(target)
+    if exported is not None and exported != wanted:
+        raise ArgumentError(
+            f"The program was exported for {exported.name}, not for {wanted.name}; export it with "
+            f"target={wanted.name!r}.",
+            id=MessageId.TARGET,
+        )
+    return wanted
 
 
 def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:

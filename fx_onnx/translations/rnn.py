@@ -200,7 +200,10 @@ def _recurrence(
             x = op.with_sizes(apply_dropout(op, x, dropout)[0], op.sizes(x))
         begin = [state[index] for state in initial]
         if weights[0].w_hr is None:
-            x, *finals = _layer(op, kind, x, weights, begin, lengths)
+            y, *finals = _layer(op, kind, x, weights, begin, lengths)
+            if not index:
+                metadata.note_dynamic_axes(y, op.sizes(x))
+            x = y
         else:
             x, *finals = _projected_layer(op, x, weights, begin, states)
         last.append(finals)
@@ -302,7 +305,8 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
     result_dtype = op.out_dtype
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
     x = op.unsqueeze(op.cast(input, dtype), 0)
-    _, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
+    y, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
+    metadata.note_dynamic_axes(y, op.sizes(x))
     return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
 
 

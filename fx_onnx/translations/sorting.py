@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
+from fx_onnx.onnx_model import metadata
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
@@ -102,6 +103,7 @@ def aten_unique_dim(
 def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
     """Emits Unique and returns the values, the inverse indices and the counts."""
     values, _, inverse, counts = op.Unique(widened(op, "Unique", self), axis=dim, sorted=1, outputs=4)
+    metadata.note_dynamic_axes(values, op.sizes(self))
     return [op.cast(values, op.out_dtype), inverse, counts]
 
 

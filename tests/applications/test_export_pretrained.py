@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ import fx_onnx
 from fx_onnx.applications.export_pretrained import _exported, _Form, _verified, export_pretrained
 from fx_onnx.applications.layouts import LAYOUTS
 from fx_onnx.applications.parts import graph
+from fx_onnx.applications.precisions import Converted
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
 from tests.models.decoders import decoder
 
@@ -177,8 +180,8 @@ def test_arguments_of_other_types_are_refused(options: Any, text: str, tmp_path:
 
 
 def test_a_source_is_a_path_or_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="source, if it is no model and no pipeline, must be a path, not a Linear"):
-        export_pretrained(torch.nn.Linear(2, 2), tmp_path / "out")
+    with pytest.raises(ArgumentError, match="source, if it is no model and no pipeline, must be a path, not 3"):
+        export_pretrained(3, tmp_path / "out")
 
 
 def test_weights_of_16_bits_become_float32(tmp_path: Path) -> None:
@@ -210,6 +213,33 @@ def test_a_model_without_a_layer_for_the_precision_is_refused(tmp_path: Path) ->
     model = transformers.ResNetForImageClassification(config)
     with pytest.raises(ArgumentError, match="no Linear layer whose inputs are a multiple of 32; choose fp16"):
         export_pretrained(model, tmp_path / "out", precision="q4")
+    inputs = {"x": torch.ones(2, 3), "state": torch.zeros(2, 3)}
+    with pytest.raises(ArgumentError, match="no Linear layer of several inputs; choose fp16"):
+        export_pretrained(_Sum(), tmp_path / "out", task="stream", inputs=inputs, precision="int8")
+
+
+class _Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + state, x
+
+
+def test_another_module_needs_its_task(tmp_path: Path) -> None:
+    tasks = {None: "_Sum is no model of transformers; give a task of other modules", "strem": "did you mean 'stream'?"}
+    for task, message in tasks.items():
+        with pytest.raises(ArgumentError, match=re.escape(message)):
+            export_pretrained(_Sum(), tmp_path / "out", task=task)
+
+
+def test_a_model_keeps_its_modes(tmp_path: Path) -> None:
+    """Also if the export fails; the parts of a pipeline too."""
+    model = _source("AutoModelForSequenceClassification", tmp_path / "source").train()
+    model.classifier.eval()
+    modes = [module.training for module in model.modules()]
+    pipeline = SimpleNamespace(model=model, task="", tokenizer=None)
+    export_pretrained(model, tmp_path / "out", verify=False)
+    with pytest.raises(ArgumentError):
+        export_pretrained(pipeline, tmp_path / "out", inputs={"z": torch.ones(2)})
+    assert [module.training for module in model.modules()] == modes
 
 
 class Noise(torch.nn.Module):
@@ -233,7 +263,7 @@ def test_results_that_may_differ_are_not_compared(module: torch.nn.Module, does:
     part = graph("noise", module, {"x": torch.rand(999)}, {"x": {}})
     program = fx_onnx.export(part.module, kwargs=part.kwargs)
     with pytest.warns(OnnxExporterWarning, match=f"noise {does}.*, so its results were not compared with"):
-        assert _verified(program, part, None) is None
+        assert _verified(program, part, Converted(part.module, (), 0.0, None)) is None
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,27 @@ def test_examples_that_are_no_stream_are_refused(given: dict[str, Any], message:
         fx_onnx.export_pretrained(_Convolutions(), tmp_path / "out", task="stream", inputs=given)
 
 
+class _Louder(_Convolutions):
+    """Takes another branch from the second chunk on."""
+
+    components = ("first", "second")  # an attribute of this name makes it no pipeline
+
+    def forward(self, x: Tensor, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        louder = bool(cache[0].abs().sum() > 0)
+        y, cache = super().forward(x, cache)
+        return (y * 2 if louder else y), cache
+
+
+def test_a_stream_may_branch_on_its_state(tmp_path: Path) -> None:
+    """Each chunk is compared with the module, of which the captured program is one path; its mode stays."""
+    module = _Louder().train()
+    make = _STREAMS["convolutions"][2]
+    (file,) = fx_onnx.export_pretrained(
+        module, tmp_path / "out", task="stream", inputs={"x": torch.randn(3, 5, 4), **make(module)}
+    )
+    assert file.difference is not None and file.difference < 1e-5 and module.training and module.first.training
+
+
 def test_a_module_without_its_states_is_refused() -> None:
     class Forgetful(nn.Module):
         def forward(self, x: Tensor, state: Tensor) -> Tensor:

@@ -215,6 +215,10 @@ def test_check_for_a_runtime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert run("fx-onnx check sorted.onnx --runtime webgpu --json", monkeypatch) == 1
     assert "TopK" in json.loads(capsys.readouterr().out)["support"]
     assert run("fx-onnx check none.onnx --runtime nothing", monkeypatch) == 2
+    assert run("fx-onnx check sorted.onnx --runtime webgpu --input y=float32[2]", monkeypatch) == 2
+    assert "The model has no input 'y'" in capsys.readouterr().err
+    assert run("fx-onnx check sorted.onnx --input x=float32[2]", monkeypatch) == 2
+    assert "--input needs --runtime" in capsys.readouterr().err
 
 
 def test_a_broken_model_fails_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +247,8 @@ def test_the_examples_of_the_help_run(folder: Path, monkeypatch: pytest.MonkeyPa
     assert len(examples) >= 6
     call = "torch.onnx.export(torch.nn.ReLU().eval(), (torch.ones(2),), sys.argv[1])"
     (folder / "export_model.py").write_text(f"import sys, torch\n{call}\n")
-    for example in examples:
+    ordered = sorted(examples, key=lambda example: " check " in example)
+    for example in (*ordered[:-1], examples[0], ordered[-1]):  # the model of the first has the input of the last
         assert run(example, monkeypatch) == 0, example
         for copy in ("before.onnx", "after.onnx"):
             shutil.copy("model.onnx", copy)

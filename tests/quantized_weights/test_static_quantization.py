@@ -138,7 +138,7 @@ def test_forms(target: str | None, precision: str, weights: int, activations: se
     """Weights have 7 bits where a runtime would saturate; TensorRT gets no zero points and biases of float32."""
     static = {"dynamic_shapes": None} if target == "qnn" else {}
     old = program(Residual(), images(), target=target, opset_version=21, **static)
-    new = fx_onnx.quantize(old, [images()], precision=precision, target=target)
+    new = fx_onnx.quantize(old, [images()], precision=precision)
     assert new.distance < 0.1
     graph = new.program.model.graph
     stored = [value.const_value.numpy() for value in graph.initializers.values() if value.name.endswith("_quantized")]
@@ -329,6 +329,7 @@ ROW = torch.randn(2, 8)
         ([ROW], {"largest_distance": -1}, "largest_distance must be a number that is not negative"),
         ([ROW], {"precision": "a16w8"}, "needs opset 21 or above, not 20; export with opset_version=21"),
         ([ROW], {"target": "onnxrutime"}, "did you mean 'onnxruntime'"),
+        ([ROW], {"target": "tensorrt"}, "exported for onnxruntime, not for tensorrt; export it with target='tensorrt'"),
     ],
 )
 def test_refused(calibration: Any, options: dict[str, Any], message: str) -> None:

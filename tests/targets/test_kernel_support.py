@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
+from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
@@ -27,6 +28,14 @@ def test_a_node_without_a_kernel_has_its_line() -> None:
         "The table does not contain",
     ):
         assert text in str(found)
+
+
+def test_the_shape_of_an_unknown_input_is_refused() -> None:
+    """Also by a target without a compiler."""
+    program = exported(lambda x: x + 1, torch.ones(2, 3))
+    for target in ("webgpu", "tensorrt"):
+        with pytest.raises(ArgumentError, match="The model has no input 'y'; its inputs are x"):
+            program.supports(target, {"x": (2, 3), "y": (2, 3)})
 
 
 def test_the_opset_that_helps() -> None:
