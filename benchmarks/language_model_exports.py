@@ -51,13 +51,13 @@ def loaded(weights: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32).eval()
 
 
-def of_fx_onnx(weights: Path, folder: Path, *, builder_weights: bool = False, **keywords: Any) -> None:
-    """Exports with fx_onnx; with ``builder_weights``, linear layers have the weights of the builder's 4-bit graph."""
+def of_fx_onnx(weights: Path, folder: Path, *, builder_weights: str = "", **keywords: Any) -> None:
+    """Exports with fx_onnx; linear layers have the weights of the builder's graph ``builder_weights``, if given."""
     import fx_onnx
 
     model = loaded(weights)
     if builder_weights:
-        quantize(model, folder.parent / "builder int4" / "model.onnx")
+        quantize(model, folder.parent / builder_weights / "model.onnx")
     example = arguments(model.config, 3, 5, batch=2)
     program = fx_onnx.export(model, (), kwargs=example, dynamic_shapes=SHAPES, **keywords)
     program.save(folder / "model.onnx", external_data=True)
@@ -177,26 +177,32 @@ EXPORTERS: dict[str, Callable[[Path, Path], None]] = {
     "builder int4": partial(of_builder, precision="int4"),
     "products alone int4": partial(of_products, builder="builder int4"),
     "target onnxruntime-genai-accuracy-level-4": partial(
-        of_fx_onnx, target="onnxruntime-genai-accuracy-level-4", builder_weights=True
+        of_fx_onnx, target="onnxruntime-genai-accuracy-level-4", builder_weights="builder int4"
     ),
-    "target onnxruntime-genai int4": partial(of_fx_onnx, target="onnxruntime-genai", builder_weights=True),
+    "target onnxruntime-genai int4": partial(of_fx_onnx, target="onnxruntime-genai", builder_weights="builder int4"),
+    "builder int8": partial(of_builder, precision="int8"),
+    "target onnxruntime-genai-accuracy-level-4 int8": partial(
+        of_fx_onnx, target="onnxruntime-genai-accuracy-level-4", builder_weights="builder int8"
+    ),
+    "target onnxruntime-genai int8": partial(of_fx_onnx, target="onnxruntime-genai", builder_weights="builder int8"),
 }
 """The name of a row → the function that writes its graph."""
 
 
-# ---------------------------------------------------------------- weights of 4 bits
+# ---------------------------------------------------------------- weights of 4 and 8 bits
 
 
 def quantize(model: Any, path: Path) -> None:
-    """Replaces the weights of the linear layers by those of the builder's graph: 4 bits, a scale for each block."""
+    """Replaces the weights of the linear layers by those of the builder's graph: 4 or 8 bits, blocks with a scale."""
     from torchao.quantization import IntxUnpackedToInt8Tensor
 
     stored = {each.name: onnx.numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
     heads = model.config.num_attention_heads, model.config.num_key_value_heads, model.config.num_key_value_heads
     size = model.config.hidden_size // model.config.num_attention_heads
-    matrices = {}
-    for name in (name.removesuffix(".weight_Q4") for name in stored if name.endswith(".weight_Q4")):
-        matrix = _matrix(stored[f"{name}.weight_Q4"], stored[f"{name}.weight_scales"])
+    matrices, bits = {}, 8 if any(name.endswith(".weight_Q8") for name in stored) else 4
+    ending = f".weight_Q{bits}"
+    for name in (name.removesuffix(ending) for name in stored if name.endswith(ending)):
+        matrix = _matrix(stored[f"{name}{ending}"], stored[f"{name}.weight_scales"], bits)
         module = name.removesuffix(".MatMul").replace(".attn.", ".self_attn.")
         if module.endswith("qkv_proj"):
             ends = np.cumsum([count * size for count in heads])
@@ -209,17 +215,23 @@ def quantize(model: Any, path: Path) -> None:
         if isinstance(module, torch.nn.Linear):
             numbers, scales = matrices.pop(name)
             weight = IntxUnpackedToInt8Tensor(
-                numbers, scales, torch.zeros_like(scales, dtype=torch.int8), torch.int4, (1, BLOCK), torch.float32, None
+                numbers,
+                scales,
+                torch.zeros_like(scales, dtype=torch.int8),
+                getattr(torch, f"int{bits}"),
+                (1, BLOCK),
+                torch.float32,
+                None,
             )
             module.weight = torch.nn.Parameter(weight, requires_grad=False)
     if matrices:
         raise RuntimeError(f"the model has no layers for the weights {', '.join(matrices)}")
 
 
-def _matrix(packed: np.ndarray, scales: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the numbers (rows, columns) from -8 to 7, and the scales (rows, blocks), of a weight of MatMulNBits."""
-    low, high = packed & 15, packed >> 4
-    numbers = np.stack([low, high], -1).reshape(len(packed), -1).astype(np.int8) - 8
+def _matrix(packed: np.ndarray, scales: np.ndarray, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the signed numbers (rows, columns), and the scales (rows, blocks), of a weight of MatMulNBits."""
+    unsigned = packed if bits == 8 else np.stack([packed & 15, packed >> 4], -1)
+    numbers = (unsigned.reshape(len(packed), -1).astype(np.int16) - 2 ** (bits - 1)).astype(np.int8)
     return torch.from_numpy(numbers), torch.from_numpy(scales.reshape(len(packed), -1))
 
 

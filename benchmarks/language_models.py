@@ -46,7 +46,7 @@ from benchmarks.language_model_exports import EXPORTERS, arguments, loaded, quan
 
 EAGER = "torch eager"
 ROWS = {
-    "fp32": (*(name for name in EXPORTERS if "int4" not in name and "level" not in name), EAGER),
+    "fp32": (*(name for name in EXPORTERS if not name.endswith(("int4", "int8")) and "level" not in name), EAGER),
     "int4": (
         "target onnxruntime-genai-accuracy-level-4",
         "builder int4",
@@ -54,9 +54,15 @@ ROWS = {
         "products alone int4",
         f"{EAGER} int4",
     ),
+    "int8": (
+        "target onnxruntime-genai-accuracy-level-4 int8",
+        "builder int8",
+        "target onnxruntime-genai int8",
+        f"{EAGER} int8",
+    ),
 }
-REFERENCE = {"fp32": "builder", "int4": "builder int4"}
-LARGEST_DIFFERENCE = {"fp32": 1e-4, "int4": 0.1}
+REFERENCE = {"fp32": "builder", "int4": "builder int4", "int8": "builder int8"}
+LARGEST_DIFFERENCE = {"fp32": 1e-4, "int4": 0.1, "int8": 0.1}
 """Of the logits from torch's; accuracy level 4 rounds the operands of the products."""
 Run = Callable[[], Any]
 Result = dict[str, dict[str, dict[str, float]]]
@@ -212,8 +218,8 @@ def measure(precision: str, threads: int, options: argparse.Namespace) -> Result
     torch.set_num_threads(threads)
     folder, clock = options.folder, time.process_time if threads == 1 else time.perf_counter
     model = loaded(folder / "weights")
-    if precision == "int4":
-        quantize(model, folder / "builder int4" / "model.onnx")
+    if precision != "fp32":
+        quantize(model, folder / REFERENCE[precision] / "model.onnx")
     names = [name for name in ROWS[precision] if (folder / name / "model.onnx").exists()]
     runners = {name: session(graph(folder, name, 1), threads) for name in names}
     result: Result = {}
@@ -302,7 +308,7 @@ def table(precision: str, threads: int, options: argparse.Namespace) -> list[str
     if not results:
         return []
     names = [task for task, *_ in tasks(options)]
-    header = ["", "nodes", *(f"{name}, ms" for name in names), "memory, MB", "difference"]
+    header = ["", "nodes", *(f"{name}, ms" for name in names), "file, MB", "memory, MB", "difference"]
     lines = [f"\n{precision}, {threads} threads, {len(results)} processes\n", f"| {' | '.join(header)} |"]
     lines.append("|" + "---|" * len(header))
     for name in ROWS[precision]:
@@ -322,7 +328,8 @@ def table(precision: str, threads: int, options: argparse.Namespace) -> list[str
         difference = max(result[task][name]["difference"] for result in results for task in names)
         shown = "" if math.isnan(difference) else f"{difference:.0e}"
         cells = [_cell([result[task][name] for result in results]) for task in names]
-        lines.append(f"| {' | '.join([name, str(nodes), *cells, megabytes, shown])} |")
+        size = sum(file.stat().st_size for file in path.parent.glob("model.onnx*")) // 10**6 if path.exists() else ""
+        lines.append(f"| {' | '.join([name, str(nodes), *cells, str(size), megabytes, shown])} |")
     return lines
 
 

@@ -7,6 +7,7 @@ decided before the call is translated, by a trial run that emits into a temporar
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -20,6 +21,7 @@ from torch.fx.node import map_aggregate
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.compat.jit_scalar_type import JitScalarType
 from fx_onnx.compat.symbolic_graph import Call, GraphContext, SymbolicValue, unwrapped, wrapped
+from fx_onnx.compat.torch_errors import SymbolicValueError
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import dtypes
@@ -70,7 +72,10 @@ class SymbolicFunction:
             arguments = tuple(argument for argument in arguments if isinstance(argument, SymbolicValue))
         # The emitter infers the types, and TorchScript takes only its own nodes.
         with replace_attribute(*TYPE_INFERENCE, lambda *_: None):
-            result = unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+            try:
+                result = unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
+            except SymbolicValueError as error:  # with sentences about TorchScript's nodes
+                raise ValueError(_reason(str(error))) from error
         if isinstance(result, list):
             return [_in_precision_of(op, *pair) for pair in zip_longest(result, op.out[: len(result)])]
         return _in_precision_of(op, result, op.out[0]) if op.out else result
@@ -126,6 +131,14 @@ class SymbolicFunction:
             return keywords
         names = {parameter.name for parameter in parameters if parameter.kind not in _VARIADIC}
         return {name: value for name, value in keywords.items() if name in names}
+
+
+def _reason(text: str) -> str:
+    """Returns why torch.onnx's ``parse_args`` refuses an argument."""
+    argument = re.search(r"'onnx::Constant' for argument '(\w+)'", text)
+    if argument is None:
+        return text
+    return f"its argument {argument[1]} must be a constant, but the model computes it (is a quantizer not calibrated?)"
 
 
 def _in_precision_of(op: Emitter, value: Any, result: Any) -> Any:

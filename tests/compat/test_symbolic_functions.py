@@ -311,7 +311,7 @@ def test_parse_args_reads_the_values_of_a_weight(symbolic: Any, amax: Tensor, op
 
 @pytest.mark.parametrize(
     ("symbolic", "message"),
-    [(PARSED[0], r"argument 'amax' .* got 'onnx::ReduceMax'"), (PARSED[1], r"amax.*must be a constant")],
+    [(PARSED[0], "its argument amax must be a constant, but the model"), (PARSED[1], r"amax.*must be a constant")],
 )
 def test_parse_args_does_not_read_values_of_inputs(symbolic: Any, message: str) -> None:
     with pytest.raises(fx_onnx.TranslationError, match=message):
