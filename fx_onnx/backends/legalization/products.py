@@ -361,11 +361,12 @@ def legalize_rounding(
     """
     zeros = {0 if value is None else _only_number(value) for value in (low, high)}
     zero, quantize = zeros.pop(), producer_of(node.inputs[0], "QuantizeLinear")
-    if zeros or zero is None or x.dtype != DataType.FLOAT or f.dtype != DataType.FLOAT:
+    if quantize is None or zeros or zero is None or x.dtype != DataType.FLOAT or f.dtype != DataType.FLOAT:
         return "it is not float32, or the two zero points are not one constant"
-    if quantize.outputs[0].dtype not in _WHOLE or any(attribute(part, "block_size", 0) for part in (quantize, node)):
+    dtype = quantize.outputs[0].dtype
+    if dtype is None or dtype not in _WHOLE or any(attribute(part, "block_size", 0) for part in (quantize, node)):
         return "it has not 8 or 16 bits, or there is a scale for each block"
-    limits = np.iinfo(quantize.outputs[0].dtype.numpy())
+    limits = np.iinfo(dtype.numpy())
     clipped = f.Clip(f.Div(x, _aligned(f, quantize, step)), float(limits.min - zero), float(limits.max - zero))
     return f.Mul(f.Sub(f.Add(clipped, _NO_FRACTION), _NO_FRACTION), _aligned(f, node, scale))
 
