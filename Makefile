@@ -6,8 +6,8 @@
 # make docs: build the documentation as a site, build/site/index.html.
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
 # make nightly: damaged files, random networks, branches and sizes, equal bytes, equal captures, the tests of the core
-# without each room, whether the packages of users resolve together with fx_onnx, what TensorRT and QNN compile, and
-# what WebGPU computes; it takes hours.
+# without each room, whether the packages of users resolve together with fx_onnx, and one job for each runtime, such as
+# nightly-qnn, which installs what it needs; webgpu needs Chromium. It takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -22,7 +22,11 @@ BASE ?= main
 # The tests that read the source of the whole package.
 SOURCE_TESTS := tests/test_architecture.py tests/test_style.py tests/test_signatures.py
 
-.PHONY: demo check test test-core lint types pytest docs dist nightly fuzz benchmark clean
+# The runtimes that the nightly jobs run, and all of these jobs.
+RUNTIMES := openvino onnxruntime-web webgpu onnxruntime reference tract mnn iree
+JOBS := $(RUNTIMES:%=nightly-%) nightly-tensorrt nightly-qnn nightly-cuda nightly-tables
+
+.PHONY: demo check test test-core lint types pytest docs dist nightly $(JOBS) fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
@@ -74,7 +78,7 @@ dist: $(INSTALLED)
 	done
 
 # What takes hours; each part goes on where it was stopped, or can be run alone.
-nightly: $(INSTALLED)
+nightly: $(INSTALLED) $(JOBS)
 	$(BIN)/python -m tools.mutations --count 25000
 	$(BIN)/python -m tests.fuzz --count 10000
 	$(BIN)/python -m tests.fuzz.branches --count 500
@@ -83,13 +87,26 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m benchmarks.equal_tracing --all --results build/equal_tracing.jsonl
 	$(BIN)/python -m tools.core_without_rooms
 	$(BIN)/python -m tools.client_requirements
+
+nightly-tensorrt: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/tensorrt onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0
 	PYTHONPATH=build/tensorrt $(BIN)/pytest tests/backends/test_tensorrt*.py
 	PYTHONPATH=build/tensorrt $(BIN)/python -m benchmarks.tensorrt networks --opsets 18,20,23 --dtypes float32,bfloat16
+
+nightly-qnn: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/qnn onnxruntime-qnn==2.7.0
-	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py
+	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py tests/backends/legalization/test_npu_weights.py
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
-	$(BIN)/python -m benchmarks.runtimes --runtimes openvino,onnxruntime-web,webgpu,onnxruntime,reference,tract,mnn
+	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn --opset 21 --precision a16w8
+
+nightly-cuda: $(INSTALLED)
+	$(BIN)/python -m benchmarks.cuda $(if $(shell command -v nvidia-smi),,--dry-run)
+
+nightly-tables: $(INSTALLED)
+	$(BIN)/python -m benchmarks.kernel_shares
+
+$(RUNTIMES:%=nightly-%): nightly-%: $(INSTALLED)
+	$(BIN)/python -m benchmarks.runtimes --runtimes $*
 
 N ?= 1000
 fuzz: $(INSTALLED)

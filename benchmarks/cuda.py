@@ -3,7 +3,7 @@
     python -m benchmarks.cuda [--networks bert,llama,resnet] [--dtypes float16,bfloat16] [--opsets 18,23] [--rounds 50]
     python -m benchmarks.cuda --dry-run
 
-It needs a GPU, onnxruntime-gpu and a PyTorch with CUDA, and takes about 8 minutes. Inputs and outputs are on the GPU.
+It needs a GPU, onnxruntime-gpu and a PyTorch with CUDA. Inputs and outputs are on the GPU.
 Times are medians in ms after 5 calls, with and without CUDA graphs (the provider's ``enable_cuda_graph``,
 ``torch.compile(mode="reduce-overhead")``). An error is the largest difference from eager PyTorch in float32, relative
 to the largest number of the output. "copies" counts what the CPU computes and a kernel of the GPU reads; with any, ONNX

@@ -88,7 +88,7 @@ def page(text: str) -> str:
     tables = {
         "PASSES": table(PASSES),
         "TARGETS": target_table(),
-        "LEGALIZATIONS": table(legalizations.values()),
+        "LEGALIZATIONS": table(row for name, row in legalizations.items() if name not in fusions),
         "FUSIONS": table(fusions.values()),
         "OPSETS": opset_table(),
     }

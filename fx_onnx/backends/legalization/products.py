@@ -350,22 +350,30 @@ def legalize_dequantization(
     return _dequantized(f, number, node, scale, zero_point)
 
 
-@legalizes("DequantizeLinear(QuantizeLinear(x, _, _ | None), scale, zero_point | None)", targets=("webgpu",))
-def legalize_rounding(f: NodeBuilder, node: ir.Node, x: Value, scale: Value, zero_point: Value | None) -> Result:
-    """DequantizeLinear(QuantizeLinear(x, s, z), s, z) → ((Clip(x / s, low - z, high - z) + c) - c) * s, c = 1.5 * 2^23.
+@legalizes("DequantizeLinear(QuantizeLinear(x, step, low | None), scale, high | None)", targets=("webgpu",))
+def legalize_rounding(
+    f: NodeBuilder, node: ir.Node, x: Value, step: Value, low: Value | None, scale: Value, high: Value | None
+) -> Result:
+    """DequantizeLinear(QuantizeLinear(x, s, z), t, z) → ((Clip(x / s, least - z, most - z) + c) - c) * t.
 
-    Legal because the limits are integers, and a sum above 2^23 has no fraction bits, so the addition rounds halves to
-    the even number. WebGPU has no kernel for QuantizeLinear and Round.
+    Legal because the limits are integers, and with c = 1.5 * 2^23 the sum has no fraction bits, so the addition rounds
+    halves to the even number. WebGPU has no kernel for QuantizeLinear and Round.
     """
-    quantize = producer_of(node.inputs[0], "QuantizeLinear")
-    own, shift = quantize.inputs[1:], constant_array(zero_point) if zero_point is not None else np.zeros((), np.int8)
-    if [*own, None][:2] != [scale, zero_point] or shift is None or shift.size != 1 or x.dtype != DataType.FLOAT:
-        return "the two operators have other scales or zero points, or the zero points are several or computed"
-    if f.dtype != DataType.FLOAT or quantize.outputs[0].dtype not in _WHOLE or attribute(node, "block_size", 0):
-        return "it is not float32 to 8 or 16 bits, or there is a scale for each block"
-    limits, aligned = np.iinfo(quantize.outputs[0].dtype.numpy()), _aligned(f, node, scale)
-    clipped = f.Clip(f.Div(x, aligned), *(float(limit - int(shift.item())) for limit in (limits.min, limits.max)))
-    return f.Mul(f.Sub(f.Add(clipped, _NO_FRACTION), _NO_FRACTION), aligned)
+    zeros = {0 if value is None else _only_number(value) for value in (low, high)}
+    zero, quantize = zeros.pop(), producer_of(node.inputs[0], "QuantizeLinear")
+    if quantize is None or zeros or zero is None or x.dtype != DataType.FLOAT or f.dtype != DataType.FLOAT:
+        return "it is not float32, or the two zero points are not one constant"
+    dtype = quantize.outputs[0].dtype
+    if dtype is None or dtype not in _WHOLE or any(attribute(part, "block_size", 0) for part in (quantize, node)):
+        return "it has not 8 or 16 bits, or there is a scale for each block"
+    limits = np.iinfo(dtype.numpy())
+    clipped = f.Clip(f.Div(x, _aligned(f, quantize, step)), float(limits.min - zero), float(limits.max - zero))
+    return f.Mul(f.Sub(f.Add(clipped, _NO_FRACTION), _NO_FRACTION), _aligned(f, node, scale))
+
+
+def _only_number(value: Value) -> int | None:
+    array = constant_array(value)
+    return None if array is None or array.size != 1 else int(array.item())
 
 
 _WHOLE = (DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16)

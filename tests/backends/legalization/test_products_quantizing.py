@@ -58,15 +58,31 @@ def test_dequantization_of_a_weight(axis: int) -> None:
     check(model(text), legalize_dequantization, [X], expected)
 
 
-@pytest.mark.parametrize(("dtype", "zero"), [("int8", -3), ("uint8", 7), ("uint16", 40000), ("int16", None)])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "given"),
+    [
+        ("int8", -3, "z z"),
+        ("uint8", 7, "z z"),
+        ("uint16", 40000, "z z"),
+        ("int16", 0, "z z"),
+        ("uint8", 0, "z"),
+        ("uint8", 0, ""),
+    ],
+)
 @pytest.mark.parametrize("scale", [0.5, 0.3])
-def test_a_pair_rounds_floats(dtype: str, zero: int | None, scale: float) -> None:
-    """Halves are rounded to even, and the results saturate; there is no Round."""
-    given = ("", "") if zero is None else (f", {dtype} z = {{{zero}}}", ", z")
-    text = f"g (float[N] x) => (float[N] y) <float s = {{{scale}}}{given[0]}>"
-    text += f"{{ q = QuantizeLinear(x, s{given[1]}) y = DequantizeLinear(q, s{given[1]}) }}"
+def test_a_pair_rounds_floats(dtype: str, zero: int, given: str, scale: float) -> None:
+    """Halves are rounded to even, and the results saturate; there is no Round. A missing zero point is 0."""
+    first, second = ([f", {name}" for name in given.split()] + ["", ""])[:2]
+    text = f"g (float[N] x) => (float[N] y) <float s = {{{scale}}}, {dtype} z = {{{zero}}}>"
+    text += f"{{ q = QuantizeLinear(x, s{first}) y = DequantizeLinear(q, s{second}) }}"
     x = torch.cat([torch.arange(-300, 300) * 0.25, torch.randn(50) * 30, torch.tensor([4e4, -4e4, 1e30, -1e30])])
     check(model(text, opset=21), legalize_rounding, [x], ["Div", "Clip", "Add", "Sub", "Mul"])
+
+
+def test_a_pair_with_two_zero_points_stays() -> None:
+    text = """g (float[N] x) => (float[N] y) <float s = {0.5}, uint8 z = {1}, uint8 w = {2}>
+    { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, w) }"""
+    assert not legalize_rounding(model(text)).modified
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
