@@ -88,6 +88,10 @@ nightly: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/qnn onnxruntime-qnn==2.7.0
 	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
+	$(BIN)/python -m pip install --quiet --no-deps --target build/genai onnxruntime-genai==0.18.0
+	PYTHONPATH=build/genai $(BIN)/python -m benchmarks.applications_genai
+	$(BIN)/python -m pip install --quiet --target build/sherpa sherpa-onnx==2.0.1 kaldi-native-fbank
+	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
 	$(BIN)/python -m benchmarks.runtimes --runtimes openvino,onnxruntime-web,webgpu,onnxruntime,reference,tract,mnn
 
 N ?= 1000
