@@ -7,7 +7,7 @@
 # make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
 # make nightly: damaged files, random networks and branches, equal bytes, equal captures, the tests of the core without
 # each room, whether the packages of users resolve together with fx_onnx, what TensorRT and QNN compile, and what
-# WebGPU computes; it takes hours.
+# onnxruntime-genai, sherpa-onnx and WebGPU compute; it takes hours.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -90,7 +90,7 @@ nightly: $(INSTALLED)
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
 	$(BIN)/python -m pip install --quiet --no-deps --target build/genai onnxruntime-genai==0.18.0
 	PYTHONPATH=build/genai $(BIN)/python -m benchmarks.applications_genai
-	$(BIN)/python -m pip install --quiet --target build/sherpa sherpa-onnx==2.0.1 kaldi-native-fbank
+	$(BIN)/python -m pip install --quiet --no-deps --target build/sherpa sherpa-onnx==2.0.1 sherpa-onnx-core==2.0.1 kaldi-native-fbank
 	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
 	$(BIN)/python -m benchmarks.runtimes --runtimes openvino,onnxruntime-web,webgpu,onnxruntime,reference,tract,mnn
 

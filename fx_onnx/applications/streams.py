@@ -93,7 +93,10 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
             id=MessageId.MODEL_SOURCE,
         )
     for key in [key for key in given if key not in states][1:]:
-        if any(_form(result) == _form(given[key]) and _sizes(result) == _sizes(given[key]) for result in results[1:]):
+        is_float = any(leaf.is_floating_point() for leaf in _tensors(given[key]))  # no lengths
+        if is_float and any(
+            _form(result) == _form(given[key]) and _sizes(result) == _sizes(given[key]) for result in results[1:]
+        ):
             warn(
                 f"The input {key} is taken for a part of the chunk, because it is not zero; the first value of a state "
                 "must be zero.",
