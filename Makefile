@@ -24,7 +24,7 @@ SOURCE_TESTS := tests/test_architecture.py tests/test_style.py tests/test_signat
 
 # The runtimes that the nightly jobs run, and all of these jobs.
 RUNTIMES := openvino onnxruntime-web webgpu onnxruntime reference tract mnn iree
-JOBS := $(RUNTIMES:%=nightly-%) nightly-tensorrt nightly-qnn nightly-cuda nightly-tables
+JOBS := $(RUNTIMES:%=nightly-%) nightly-tensorrt nightly-qnn nightly-genai nightly-sherpa nightly-cuda nightly-tables
 
 .PHONY: demo check test test-core lint types pytest docs dist nightly $(JOBS) fuzz benchmark clean
 
@@ -98,6 +98,14 @@ nightly-qnn: $(INSTALLED)
 	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py tests/backends/legalization/test_npu_weights.py
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn --opset 21 --precision a16w8
+
+nightly-genai: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-deps --target build/genai onnxruntime-genai==0.18.0
+	PYTHONPATH=build/genai $(BIN)/python -m benchmarks.applications_genai
+
+nightly-sherpa: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-deps --target build/sherpa sherpa-onnx==2.0.1 sherpa-onnx-core==2.0.1 kaldi-native-fbank
+	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
 
 nightly-cuda: $(INSTALLED)
 	$(BIN)/python -m benchmarks.cuda $(if $(shell command -v nvidia-smi),,--dry-run)

@@ -212,15 +212,14 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
     """Returns the parts of a model in the form of a layout."""
     model = source.model
     if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
-        if not hasattr(model, "get_image_features") or source.task == "text-generation":
-            return decoder_of_tokens(model)
-        if model.config.model_type in FAMILIES:
+        kind, reads_images = model.config.model_type, hasattr(model, "get_image_features")
+        if reads_images and kind in FAMILIES and source.task != "text-generation":
             return images_and_text(model)
-        warn(
-            f"onnxruntime-genai reads no images of {model.config.model_type}, so the folder has the decoder of texts "
-            f"only; it reads those of {', '.join(FAMILIES)}.",
-            MessageId.GENAI_FOLDER,
-        )
+        if reads_images:
+            advice = "the task image-text-to-text exports its images too"
+            if kind not in FAMILIES:
+                advice = f"onnxruntime-genai reads the images of {', '.join(FAMILIES)}"
+            warn(f"The folder has the decoder of texts of {kind} only; {advice}.", MessageId.GENAI_FOLDER)
         return decoder_of_tokens(model)
     parts = source.row.parts(model, source.row.outputs, given)
     return [part for part in parts if not part.forms or layout.form in part.forms]

@@ -19,6 +19,7 @@ from fx_onnx.applications.parts import Given, Part, running
 from fx_onnx.capture.pytrees import is_cache_part
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, VerificationError
+from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.tolerances import Limits, distance_of
 from fx_onnx.torch_internals.torch_private import pytree
@@ -91,6 +92,16 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
             f"returns {len(values)} in all.",
             id=MessageId.MODEL_SOURCE,
         )
+    for key in [key for key in given if key not in states][1:]:
+        is_float = any(leaf.is_floating_point() for leaf in _tensors(given[key]))  # no lengths
+        if is_float and any(
+            _form(result) == _form(given[key]) and _sizes(result) == _sizes(given[key]) for result in results[1:]
+        ):
+            warn(
+                f"The input {key} is taken for a part of the chunk, because it is not zero; the first value of a state "
+                "must be zero.",
+                MessageId.MODEL_SOURCE,
+            )
     kwargs = {**given, **new}
     batch = next(leaf.shape[0] for leaf in pytree.tree_leaves(given) if leaf.dim())
     dims = {key: _dims_of(key, given[key], value, batch) for key, value in kwargs.items()}
@@ -102,6 +113,10 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
 
 def _is_zero(value: Any) -> bool:
     return bool(_tensors(value)) and not any(leaf.any() for leaf in _tensors(value))
+
+
+def _sizes(tree: Any) -> list[torch.Size]:
+    return [leaf.shape for leaf in _tensors(tree)]
 
 
 def _form(tree: Any) -> Any:

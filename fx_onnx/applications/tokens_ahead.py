@@ -72,11 +72,12 @@ def tokens_ahead(model: Any, fields: Sequence[str], given: Given) -> list[Part]:
     from transformers.modeling_layers import MtpModel
 
     try:
-        layers = MtpModel.from_pretrained(model).eval()
+        layers: Any = MtpModel.from_pretrained(model)
     except (OSError, RuntimeError, ValueError) as error:
         raise ArgumentError(
             f"transformers cannot load the layers for more tokens of {kind}: {error}", id=MessageId.MODEL_SOURCE
         ) from error
+    layers.eval()
     kwargs, shapes, present = decoder_arguments(model)
     decoder = Part("decoder", _Decoder(model).eval(), kwargs, shapes, (*fields, *present, "hidden_states"))
     text = model.config.get_text_config()

@@ -216,6 +216,16 @@ def test_results_that_are_no_stream_are_refused(module: nn.Module, message: str,
     assert not (tmp_path / "out").exists()
 
 
+def test_a_first_state_that_is_not_zero_is_told(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def forward(self, x: Tensor, mean: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return x - mean, mean / 2 + x.mean(1), count + 1
+
+    given = {"x": torch.randn(1, 4), "mean": torch.ones(1), "count": torch.zeros(1)}
+    with pytest.warns(match="The input mean is taken for a part of the chunk, because it is not zero"):
+        fx_onnx.export_pretrained(Two(), tmp_path / "out", task="stream", inputs=given)
+
+
 def test_another_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"The task stream takes an nn.Module, not 'folder'"):
         fx_onnx.export_pretrained("folder", tmp_path / "out", task="stream")

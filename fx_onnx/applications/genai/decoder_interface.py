@@ -240,11 +240,12 @@ def _tokens(inputs: dict[str, ir.Value]) -> tuple[str, ...]:
     if not {"input_ids", "inputs_embeds"} & {*tokens}:
         raise _unfit(f"no input is named input_ids; its inputs are {', '.join(inputs)}")
     for name in tokens:
-        shape, dtype = inputs[name].shape, inputs[name].dtype
-        is_right = _is_floating(inputs[name]) if 2 not in _OF_TOKENS[name] else dtype in _INTEGERS
+        shape, dtype, is_integer = inputs[name].shape, inputs[name].dtype, 2 in _OF_TOKENS[name]
+        is_right = dtype in _INTEGERS if is_integer else _is_floating(inputs[name])
         if not is_right or shape is None or len(shape) not in _OF_TOKENS[name]:
-            raise _unfit(f"{name} is not a matrix of integers (batch, sequence)")
-        length = shape[1] if 2 not in _OF_TOKENS[name] else shape[-1]
+            form = "a matrix of integers (batch, sequence)" if is_integer else "floats (batch, sequence, size)"
+            raise _unfit(f"{name} is not {form}")
+        length = shape[-1] if is_integer else shape[1]
         if isinstance(length, int):
             raise _unfit(f"{name} has the static length {length}, but a prompt may have any length")
     return tokens

@@ -76,11 +76,10 @@ def _squares_of_patches(config: Any) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(int(grid.prod(-1).sum()), size), "image_grid_thw": grid}
 
 
-_SQUARES: Any = (
-    SquaresOfPatches,
-    _squares_of_patches,
-    {"pixel_values": {0: "patches"}, "image_grid_thw": {0: "images"}},
-)
+def _of_squares(kind: str) -> Family:
+    dims = {"pixel_values": {0: "patches"}, "image_grid_thw": {0: "images"}}
+    return Family(kind, SquaresOfPatches, _squares_of_patches, dims, position_axes=True)
+
 
 _KINDS = ("full_attention", "sliding_attention")
 
@@ -94,10 +93,7 @@ FAMILIES = {
         lambda text: _KINDS[1:] if text.use_bidirectional_attention == "vision" else (),
     ),
     "mistral3": Family("mistral3", ImageOfAnySize, _image, {"pixel_values": {2: "height", 3: "width"}}),
-    **{
-        name: Family(name, *_SQUARES, position_axes=True)
-        for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")
-    },
+    **{name: _of_squares(name) for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")},
 }
 """The type of a model of transformers → its family."""
 
@@ -176,7 +172,7 @@ class _Decoder(nn.Module):
         cache = given["past_key_values"]
         past = 0 if cache is None else cache.get_seq_length()
         blocks = self.blocks(functional.pad(input_ids, (past, 0), value=-1))
-        masks = {}
+        masks: dict[str, Any] = {}
         for kind in _KINDS:
             seen = blocks if kind in self.bidirectional else torch.full_like(blocks, -1)
             masks[kind] = create_causal_mask(text, inputs_embeds, block_sequence_ids=seen, **given)

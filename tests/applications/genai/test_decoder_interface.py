@@ -77,6 +77,12 @@ def test_a_past_that_is_written_in_place(node: str, shared: bool) -> None:
     assert (found.writes_in_place, found.capacity) == (shared, 32)
 
 
+def test_embeddings_stand_for_tokens_and_positions_have_axes() -> None:
+    tokens = "float[b,s,8] inputs_embeds, int64[b,t] attention_mask, int64[3,b,s] position_ids"
+    found = find_decoder_interface(model(f"{tokens}, {PAST}", f"{LOGITS}, {PRESENT}"))
+    assert found.inputs == ("inputs_embeds", "attention_mask", "position_ids")
+
+
 def test_a_buffer_that_is_written_is_refused() -> None:
     found = model(f"{TOKENS}, {PAST}", f"{LOGITS}, {PRESENT}, float[b] calls_out")
     found.graph.outputs[-1].metadata_props["pkg.torch.export.graph_signature.OutputSpec.kind"] = "BUFFER_MUTATION"
@@ -97,6 +103,8 @@ def test_a_buffer_that_is_written_is_refused() -> None:
         (PAST, f"{LOGITS}, {PRESENT}", "no input is named input_ids"),
         (f"int64[b,6] input_ids, {PAST}", f"{LOGITS}, {PRESENT}", "input_ids has the static length 6"),
         (f"float[b,s] input_ids, {PAST}", f"{LOGITS}, {PRESENT}", "input_ids is not a matrix of integers"),
+        (f"float[b,s] inputs_embeds, {PAST}", f"{LOGITS}, {PRESENT}", "inputs_embeds is not floats"),
+        (f"float[b,3,8] inputs_embeds, {PAST}", f"{LOGITS}, {PRESENT}", "inputs_embeds has the static length 3"),
         (f"{TOKENS}, {PAST.replace(',p,', ',w,', 1)}", f"{LOGITS}, {PRESENT}", r"different numbers of tokens \(p, w\)"),
         (
             f"{TOKENS}, {PAST.replace(',2,p', ',h,p')}",
