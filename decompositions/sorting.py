@@ -23,11 +23,16 @@ def _gather(values: Tensor, indices: Tensor, position: Tensor, dim: int, keepdim
 
 @decomposes(aten.kthvalue.default)
 def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Returns the k-th smallest element: the last of the k smallest."""
+    """Returns the k-th smallest element: the last of the k smallest. NaN is larger than all numbers."""
     if self.dim() == 0:
         return _of_scalar(self)
-    values, indices = torch.topk(self, k, dim, largest=False)
-    return _squeezed(values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1), dim, keepdim)
+    nan = self.isnan()
+    is_float = self.dtype.is_floating_point
+    values, indices = torch.topk(self.masked_fill(nan, float("inf")) if is_float else self, k, dim, largest=False)
+    value = values.narrow(dim, k - 1, 1)
+    if is_float:
+        value = value.masked_fill((~nan).sum(dim, keepdim=True) < k, float("nan"))
+    return _squeezed(value, indices.narrow(dim, k - 1, 1), dim, keepdim)
 
 
 def _middle(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
@@ -73,6 +78,75 @@ def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor
 def nanmedian(self: Tensor) -> Tensor:
     """Returns the lower of the two middle elements of the flattened tensor that are not NaN."""
     return nanmedian_dim(self.reshape(-1), 0)[0]
+
+
+@decomposes(aten.quantile.default)
+def quantile(
+    self: Tensor, q: Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Returns the elements at q of the way from the smallest to the largest; NaN if an element is NaN."""
+    tensor, axis = _along(self, dim)
+    nan = tensor.isnan().any(axis, keepdim=True)
+    values = _at(tensor.sort(axis)[0], q, tensor.shape[axis], axis, interpolation).masked_fill(nan, float("nan"))
+    return _quantiles_first(values, axis, q.dim(), self.dim() if dim is None else min(self.dim(), 1), keepdim)
+
+
+@decomposes(aten.nanquantile.default)
+def nanquantile(
+    self: Tensor, q: Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Returns the quantiles of the elements that are not NaN; NaN if all are NaN."""
+    tensor, axis = _along(self, dim)
+    nan = tensor.isnan()
+    count, ordered = (~nan).sum(axis, keepdim=True), tensor.masked_fill(nan, float("inf")).sort(axis)[0]
+    values = _at(ordered, q, count, axis, interpolation).masked_fill(count == 0, float("nan"))
+    return _quantiles_first(values, axis, q.dim(), self.dim() if dim is None else min(self.dim(), 1), keepdim)
+
+
+@decomposes(aten.quantile.scalar)
+def quantile_of_number(
+    self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Returns the quantile for one number."""
+    return quantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
+
+
+@decomposes(aten.nanquantile.scalar)
+def nanquantile_of_number(
+    self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Returns the quantile of the elements that are not NaN, for one number."""
+    return nanquantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
+
+
+def _along(self: Tensor, dim: int | None) -> tuple[Tensor, int]:
+    """Returns a tensor and the axis of its quantiles: the flattened one if there is no axis."""
+    return (self.reshape(-1), 0) if dim is None or self.dim() == 0 else (self, dim % self.dim())
+
+
+def _at(ordered: Tensor, q: Tensor, count: int | Tensor, dim: int, interpolation: str) -> Tensor:
+    """Returns the quantiles of the first ``count`` elements along dim, which has the size of q then."""
+    sizes = list(ordered.shape)
+    sizes[dim] = q.numel()
+    ranks = q.reshape([-1 if axis == dim else 1 for axis in range(len(sizes))]) * (count - 1)
+    ranks = ranks.clamp(min=0).expand(sizes)
+    rounded = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}.get(interpolation)
+    if rounded is not None:
+        return ordered.gather(dim, rounded(ranks).to(torch.int64))
+    below = ranks.to(torch.int64)
+    weight = ranks - below if interpolation == "linear" else torch.full_like(ranks, 0.5)
+    return ordered.gather(dim, below).lerp(ordered.gather(dim, ranks.ceil().to(torch.int64)), weight)
+
+
+def _quantiles_first(values: Tensor, dim: int, rank_of_q: int, reduced: int, keepdim: bool) -> Tensor:
+    """Returns values with the axis of q first, or without it, and ``reduced`` axes of size 1 in place of dim if kept.
+
+    torch keeps no axis of a 0-d tensor.
+    """
+    values = values.movedim(dim, 0)
+    for _ in range(reduced if keepdim else 0):
+        values = values.unsqueeze(dim + 1)
+    return values if rank_of_q else values.select(0, 0)
 
 
 @decomposes(aten.mode.default)

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from fx_onnx.decompositions.sorting import bucketize, kthvalue, median_dim, mode, nanmedian_dim, searchsorted
+from fx_onnx.decompositions.sorting import (
+    bucketize,
+    kthvalue,
+    median_dim,
+    mode,
+    nanmedian_dim,
+    nanquantile,
+    quantile,
+    searchsorted,
+)
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32]
 
@@ -33,6 +42,24 @@ def test_order_statistics(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
             x = values(dtype, *shape, nan=nan)
             assert_values_and_indices(x, median_dim(x, dim), torch.median(x, dim)[0], dim)
             assert_values_and_indices(x, nanmedian_dim(x, dim), torch.nanmedian(x, dim)[0], dim)
+            torch.testing.assert_close(kthvalue(x, 1, dim)[0], torch.kthvalue(x, 1, dim)[0], equal_nan=True)
+            size = x.shape[dim] if shape else 1
+            torch.testing.assert_close(kthvalue(x, size, dim)[0], torch.kthvalue(x, size, dim)[0], equal_nan=True)
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((5, 4), 1), ((5, 4), -2), ((5, 4), None), ((1, 3), 0), ((), None), ((), 0)]
+)
+def test_quantiles(shape: tuple[int, ...], dim: int | None, interpolation: str) -> None:
+    x = torch.randn(shape)
+    for data in (x, x.masked_fill(x > 0.5, float("nan")), torch.full_like(x, float("nan"))):
+        for q in (torch.tensor(0.4), torch.tensor([0.0, 0.3, 0.5, 1.0])):
+            for keepdim in (False, True):
+                options = {"dim": dim, "keepdim": keepdim, "interpolation": interpolation}
+                for own, torchs in ((quantile, torch.quantile), (nanquantile, torch.nanquantile)):
+                    want = torchs(data, q, **options)
+                    torch.testing.assert_close(own(data, q, **options), want, equal_nan=True)
 
 
 @pytest.mark.parametrize("right", [False, True])
