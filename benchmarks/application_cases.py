@@ -12,6 +12,7 @@ WITHOUT = {
     "keypoint-detection": {IN_JS: "no class"},
     "mask-generation": {IN_OPTIMUM: "no class"},
     "masked-image-modeling": {IN_JS: "no class"},
+    "multi-token-prediction": {IN_OPTIMUM: "no class", IN_JS: "no class"},
     "multiple-choice": {IN_JS: "no class"},
     "sentence-similarity": {IN_OPTIMUM: _SAME, IN_JS: _SAME},
     "text-to-audio": {IN_OPTIMUM: "no class for parts"},

@@ -21,7 +21,6 @@ from benchmarks.application_sounds import music_config, prepare_music, save_voco
 from tests.models.families import FAMILIES
 from tests.models.small_configs import small_config
 
-PAGE = Path(__file__).parents[1] / "docs" / "applications.md"
 _GENERATION = {"max_new_tokens": 20, "do_sample": False, "num_beams": 1}
 
 
@@ -302,7 +301,7 @@ def results_of(chosen: Case, model: Any, given: dict[str, torch.Tensor]) -> dict
 def command_line(description: str | None) -> argparse.ArgumentParser:
     """Returns a parser of the options that all benchmarks of applications have."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0] if description else None)
-    parser.add_argument("--only", nargs="+", help="names of cases or runs; the page does not change then")
+    parser.add_argument("--only", nargs="+", help="names of cases or runs")
     parser.add_argument("--kept", type=Path, help="a file of outcomes, with which an interrupted process continues")
     return parser
 
@@ -329,10 +328,3 @@ def outcomes(runs: Mapping[str, Callable[[Path], str]], kept: Path | None, secon
         if kept is not None:
             kept.write_text(json.dumps(found, indent=1))
     return {name: found[name] for name in runs}
-
-
-def write_table(first: str, rows: list[str]) -> None:
-    """Replaces the table on the page that begins with a line by rows."""
-    before, _, after = PAGE.read_text(encoding="utf-8").partition(first)
-    _, blank, rest = after.partition("\n\n")
-    PAGE.write_text(before + "\n".join(rows) + (blank + rest if rest else "\n"), encoding="utf-8")

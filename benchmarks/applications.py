@@ -4,8 +4,9 @@
 
 PYTHON is the interpreter of an environment with optimum-onnx 0.1.0; everything else runs in the environment of fx_onnx.
 Before the client loads a folder, it must hold an ONNX file, and the client's own exporter is replaced by an error. The
-table goes into docs/applications.md. Its last column has the client's own export of the same source, in the client's
-environment. Another precision than fp32 is compared with the modules in this precision, and has no such column.
+outcomes are printed, and docs/applications.md has their summary. The second number of an outcome is that of the
+client's own export of the same source, in the client's environment. Another precision than fp32 is compared with the
+modules in this precision, and has no such number.
 """
 
 import subprocess
@@ -26,7 +27,6 @@ from benchmarks.application_models import (
     outcomes,
     results_of,
     saved,
-    write_table,
 )
 from benchmarks.applications_js import parts_of, wanted
 
@@ -133,17 +133,14 @@ def has_class(chosen: Case) -> bool:
 
 
 def main() -> None:
-    """Prints the outcomes, and writes them to the page."""
+    """Prints the outcomes."""
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
-    parser.add_argument("--precision", default="fp32", help="the page does not change with another one")
+    parser.add_argument("--precision", default="fp32")
     options = parser.parse_args()
     chosen = [each for each in CASES if (each.name in options.only if options.only else has_class(each))]
     call = partial(run, python=options.client, precision=options.precision)
-    found = outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
-    if not options.only and options.precision == "fp32":
-        first = "| type | fx_onnx | optimum-onnx |"
-        write_table(first, [first, "|---|---|---|", *(f"| {name} | {cells} |" for name, cells in found.items())])
+    outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m benchmarks.applications_diffusion --client PYTHON [--precision NAME] [--only NAME...] [--kept FILE]
 
 It runs in an environment with fx_onnx and diffusers. PYTHON is the interpreter of one with optimum-onnx 0.1.0 and a
-diffusers that it takes. The table goes into docs/applications.md. Images in another precision than fp32 are compared
-with those in fp32.
+diffusers that it takes. The outcomes are printed, and docs/applications.md has their summary. Images in another
+precision than fp32 are compared with those in fp32.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ import transformers
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
-from benchmarks.application_models import command_line, outcomes, write_table
+from benchmarks.application_models import command_line, outcomes
 
 HEIGHT, WIDTH = 32, 48
 """Another size than that of the export."""
@@ -217,17 +217,14 @@ def run(chosen: Run, folder: Path, python: str, precision: str) -> str:
 
 
 def main() -> None:
-    """Prints the outcomes, and writes them to the page."""
+    """Prints the outcomes."""
     parser = command_line(__doc__)
     parser.add_argument("--client", required=True, help="the Python interpreter with optimum-onnx")
-    parser.add_argument("--precision", default="fp32", help="the page does not change with another one")
+    parser.add_argument("--precision", default="fp32")
     options = parser.parse_args()
     chosen = [each for each in RUNS if options.only is None or each.name in options.only]
     call = partial(run, python=options.client, precision=options.precision)
-    found = outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
-    if not options.only and options.precision == "fp32":
-        first = "| pipeline | difference |"
-        write_table(first, [first, "|---|---|", *(f"| {name} | {outcome} |" for name, outcome in found.items())])
+    outcomes({each.name: partial(call, each) for each in chosen}, options.kept)
 
 
 if __name__ == "__main__":

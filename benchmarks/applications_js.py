@@ -5,7 +5,7 @@
 FOLDER has node_modules with @huggingface/transformers 4.3.1 (`npm install --ignore-scripts`). With ``--webgpu``, which
 needs puppeteer-core too, a page of headless Chromium runs the models with ``device: "webgpu"``. The reference is the
 module in the same precision. A model that generates does it twice: freely, and with PyTorch's tokens, so that the
-logits of each step can be compared. The table goes into docs/applications.md.
+logits of each step can be compared. The outcomes are printed, and docs/applications.md has their summary.
 """
 
 import json
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from benchmarks.application_models import Case, case, command_line, inputs_of, outcomes, results_of, saved, write_table
+from benchmarks.application_models import Case, case, command_line, inputs_of, outcomes, results_of, saved
 from benchmarks.application_sounds import RATIO, music, sound_of, speech
 from fx_onnx.applications.inputs import processed
 from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS
@@ -215,11 +215,11 @@ def _generated(modules: dict[str, Any], part: Part, given: dict[str, Tensor], st
 
 
 def main() -> None:
-    """Prints the outcomes, and writes them to the page."""
+    """Prints the outcomes."""
     parser = command_line(__doc__)
     parser.add_argument("--modules", required=True, type=Path, help="a folder with node_modules")
     parser.add_argument("--precisions", nargs="+", default=list(PRECISIONS), help="the precisions that are run")
-    parser.add_argument("--webgpu", action="store_true", help="in a browser, on WebGPU; the page does not change then")
+    parser.add_argument("--webgpu", action="store_true", help="in a browser, on WebGPU")
     options = parser.parse_args()
     assert set(PRECISIONS) == set(LAYOUTS["transformers.js"].suffixes)
     pairs = [(name, precision) for name in options.only or NAMES for precision in options.precisions]
@@ -227,12 +227,7 @@ def main() -> None:
         f"{name} {each}": partial(run, case(name), each, modules=options.modules, in_browser=options.webgpu)
         for name, each in pairs
     }
-    found = outcomes(runs, options.kept)
-    if not options.only and not options.webgpu:
-        first = f"| in Node | {' | '.join(options.precisions)} |"
-        cells = {name: [found[f"{name} {each}"] for each in options.precisions] for name in NAMES}
-        rows = [f"| {name} | {' | '.join(row)} |" for name, row in cells.items()]
-        write_table(first, [first, "|---" * (len(options.precisions) + 1) + "|", *rows])
+    outcomes(runs, options.kept)
 
 
 if __name__ == "__main__":
