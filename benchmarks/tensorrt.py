@@ -7,7 +7,7 @@
 The networks are those of benchmarks/runtime_models.py, and the operators the samples of PyTorch's own operator tests.
 A model is *built*; *told*, if it is refused, and so it is by the export or by the table; *silent*, if the compiler
 refuses what the table has; *unjudged*, if it has an operator that is a plug-in. The file of results keeps what was
-compiled, so a run continues where an earlier one ended. The last lines are the counts of docs/runtimes.md.
+compiled, so a run continues where an earlier one ended. The last lines are counts; docs/runtimes.md has their sums.
 """
 
 from __future__ import annotations
