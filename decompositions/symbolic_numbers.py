@@ -99,22 +99,44 @@ def vander(x: Tensor, N: int, increasing: bool = False) -> Tensor:
 
 @takes_symbols(aten.linspace.default)
 def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """Returns ``torch.linspace`` for floating-point dtypes; integer dtypes use torch's function.
+    """Returns numbers with equal distances. Integers are float64 numbers without their fractions, as in torch.
 
-    The values are computed from both ends towards the middle, as in torch, so that the last value is exactly ``end``.
+    torch rounds once after the product and the sum. The products with both halves of the step's digits are exact.
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point:
-        return torch.linspace(start, end, steps, dtype=dtype, **options)
-    index = torch.arange(steps, dtype=dtype, **options)
-    step = (end - start) / at_least(steps - 1, 1)
-    return torch.where(index < (steps + 1) // 2, start + step * index, end - step * (steps - 1 - index))
+    if dtype.is_floating_point:
+        return _between(start, end, steps, (steps + 1) // 2, dtype, options)
+    start, end = _whole(start), _whole(end)
+    step = torch.full((), (end - start) / at_least(steps - 1, 1), dtype=torch.float64, device=options.get("device"))
+    scaled = step * (2**27 + 1)
+    high = scaled - (scaled - step)
+    index = torch.arange(steps, dtype=torch.float64, **options)
+    back = steps - 1 - index
+    up, down = start + high * index + (step - high) * index, end - high * back - (step - high) * back
+    return torch.where(index < at_least(steps // 2, 1), up, down).to(dtype)
 
 
 @takes_symbols(aten.logspace.default)
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: Any) -> Tensor:
-    """Returns the base to the powers of ``linspace``."""
-    return torch.pow(base, linspace(start, end, steps, **options))
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
+    """Returns the base to the powers of ``linspace``. For integers, torch computes the exponents in float32."""
+    if dtype is None or dtype.is_floating_point:
+        return torch.pow(base, linspace(start, end, steps, dtype=dtype, **options))
+    start, end = _whole(start), _whole(end)
+    exponents = _between(start, end, steps, at_least(steps // 2, 1), torch.float32, options)
+    return torch.pow(float(int(base)), exponents.to(torch.float64)).to(dtype)
+
+
+def _between(start: Any, end: Any, steps: int, half: int, dtype: torch.dtype, options: Any) -> Tensor:
+    """Returns numbers with equal distances, computed from ``start`` for the first half, else from ``end``."""
+    index = torch.arange(steps, dtype=dtype, **options)
+    step = (end - start) / at_least(steps - 1, 1)
+    return torch.where(index < half, start + step * index, end - step * (steps - 1 - index))
+
+
+def _whole(number: Any) -> Any:
+    return math.trunc(number) if isinstance(number, (float, torch.SymFloat)) else number
 
 
 def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options: dict[str, Any]) -> Tensor:
