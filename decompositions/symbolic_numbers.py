@@ -106,7 +106,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = No
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype.is_floating_point:
         return _between(start, end, steps, (steps + 1) // 2, dtype, options)
-    start, end = _whole(start), _whole(end)
+    start, end = math.trunc(start), math.trunc(end)
     step = torch.full((), (end - start) / at_least(steps - 1, 1), dtype=torch.float64, device=options.get("device"))
     scaled = step * (2**27 + 1)
     high = scaled - (scaled - step)
@@ -123,8 +123,7 @@ def logspace(
     """Returns the base to the powers of ``linspace``. For integers, torch computes the exponents in float32."""
     if dtype is None or dtype.is_floating_point:
         return torch.pow(base, linspace(start, end, steps, dtype=dtype, **options))
-    start, end = _whole(start), _whole(end)
-    exponents = _between(start, end, steps, at_least(steps // 2, 1), torch.float32, options)
+    exponents = _between(math.trunc(start), math.trunc(end), steps, at_least(steps // 2, 1), torch.float32, options)
     return torch.pow(float(int(base)), exponents.to(torch.float64)).to(dtype)
 
 
@@ -133,10 +132,6 @@ def _between(start: Any, end: Any, steps: int, half: int, dtype: torch.dtype, op
     index = torch.arange(steps, dtype=dtype, **options)
     step = (end - start) / at_least(steps - 1, 1)
     return torch.where(index < half, start + step * index, end - step * (steps - 1 - index))
-
-
-def _whole(number: Any) -> Any:
-    return math.trunc(number) if isinstance(number, (float, torch.SymFloat)) else number
 
 
 def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options: dict[str, Any]) -> Tensor:
@@ -358,32 +353,13 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
     return torch.where(torch.full((), decimals) < 0, larger, smaller)
 
 
-@takes_symbols(aten.trapezoid.dx)
-def trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
-    """Returns the integral for a distance of 1, times the distance."""
-    return torch.trapezoid(y, dim=dim) * dx
+def _of_distance(integral: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns an integral over steps of dx: that over steps of 1, times dx."""
+    return lambda y, *, dx=1, dim=-1: integral(y, dim=dim) * dx
 
 
-@takes_symbols(aten.cumulative_trapezoid.dx)
-def cumulative_trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
-    """Returns the integrals for a distance of 1, times the distance."""
-    return torch.cumulative_trapezoid(y, dim=dim) * dx
-
-
-def _with_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a quantile of a number as that of a tensor."""
-
-    def quantile(
-        self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-    ) -> Tensor:
-        """Returns the quantile."""
-        return function(self, _scalar(q, self), dim, keepdim, interpolation=interpolation)
-
-    return quantile
-
-
-takes_symbols(aten.quantile.scalar)(_with_tensor(torch.quantile))
-takes_symbols(aten.nanquantile.scalar)(_with_tensor(torch.nanquantile))
+takes_symbols(aten.trapezoid.dx)(_of_distance(torch.trapezoid))
+takes_symbols(aten.cumulative_trapezoid.dx)(_of_distance(torch.cumulative_trapezoid))
 
 
 # ---------------------------------------------------------------- functions of torch that are not operators
@@ -498,9 +474,11 @@ _DECOMPOSED: tuple[Operator, ...] = (
     aten.isclose.default,
     aten.margin_ranking_loss.default,
     aten.multi_margin_loss.default,
+    aten.nanquantile.scalar,
     aten.pairwise_distance.default,
     aten.pdist.default,
     aten.poisson_nll_loss.default,
+    aten.quantile.scalar,
     aten.rms_norm.default,
     aten.rrelu.default,
     aten.smooth_l1_loss.default,
