@@ -99,22 +99,39 @@ def vander(x: Tensor, N: int, increasing: bool = False) -> Tensor:
 
 @takes_symbols(aten.linspace.default)
 def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """Returns ``torch.linspace`` for floating-point dtypes; integer dtypes use torch's function.
+    """Returns numbers with equal distances. Integers are float64 numbers without their fractions, as in torch.
 
-    The values are computed from both ends towards the middle, as in torch, so that the last value is exactly ``end``.
+    torch rounds once after the product and the sum. The products with both halves of the step's digits are exact.
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point:
-        return torch.linspace(start, end, steps, dtype=dtype, **options)
-    index = torch.arange(steps, dtype=dtype, **options)
-    step = (end - start) / at_least(steps - 1, 1)
-    return torch.where(index < (steps + 1) // 2, start + step * index, end - step * (steps - 1 - index))
+    if dtype.is_floating_point:
+        return _between(start, end, steps, (steps + 1) // 2, dtype, options)
+    start, end = math.trunc(start), math.trunc(end)
+    step = torch.full((), (end - start) / at_least(steps - 1, 1), dtype=torch.float64, device=options.get("device"))
+    scaled = step * (2**27 + 1)
+    high = scaled - (scaled - step)
+    index = torch.arange(steps, dtype=torch.float64, **options)
+    back = steps - 1 - index
+    up, down = start + high * index + (step - high) * index, end - high * back - (step - high) * back
+    return torch.where(index < at_least(steps // 2, 1), up, down).to(dtype)
 
 
 @takes_symbols(aten.logspace.default)
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: Any) -> Tensor:
-    """Returns the base to the powers of ``linspace``."""
-    return torch.pow(base, linspace(start, end, steps, **options))
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
+    """Returns the base to the powers of ``linspace``. For integers, torch computes the exponents in float32."""
+    if dtype is None or dtype.is_floating_point:
+        return torch.pow(base, linspace(start, end, steps, dtype=dtype, **options))
+    exponents = _between(math.trunc(start), math.trunc(end), steps, at_least(steps // 2, 1), torch.float32, options)
+    return torch.pow(float(int(base)), exponents.to(torch.float64)).to(dtype)
+
+
+def _between(start: Any, end: Any, steps: int, half: int, dtype: torch.dtype, options: Any) -> Tensor:
+    """Returns numbers with equal distances, computed from ``start`` for the first half, else from ``end``."""
+    index = torch.arange(steps, dtype=dtype, **options)
+    step = (end - start) / at_least(steps - 1, 1)
+    return torch.where(index < half, start + step * index, end - step * (steps - 1 - index))
 
 
 def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options: dict[str, Any]) -> Tensor:
@@ -336,32 +353,13 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
     return torch.where(torch.full((), decimals) < 0, larger, smaller)
 
 
-@takes_symbols(aten.trapezoid.dx)
-def trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
-    """Returns the integral for a distance of 1, times the distance."""
-    return torch.trapezoid(y, dim=dim) * dx
+def _of_distance(integral: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns an integral over steps of dx: that over steps of 1, times dx."""
+    return lambda y, *, dx=1, dim=-1: integral(y, dim=dim) * dx
 
 
-@takes_symbols(aten.cumulative_trapezoid.dx)
-def cumulative_trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
-    """Returns the integrals for a distance of 1, times the distance."""
-    return torch.cumulative_trapezoid(y, dim=dim) * dx
-
-
-def _with_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a quantile of a number as that of a tensor."""
-
-    def quantile(
-        self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-    ) -> Tensor:
-        """Returns the quantile."""
-        return function(self, _scalar(q, self), dim, keepdim, interpolation=interpolation)
-
-    return quantile
-
-
-takes_symbols(aten.quantile.scalar)(_with_tensor(torch.quantile))
-takes_symbols(aten.nanquantile.scalar)(_with_tensor(torch.nanquantile))
+takes_symbols(aten.trapezoid.dx)(_of_distance(torch.trapezoid))
+takes_symbols(aten.cumulative_trapezoid.dx)(_of_distance(torch.cumulative_trapezoid))
 
 
 # ---------------------------------------------------------------- functions of torch that are not operators
@@ -476,9 +474,11 @@ _DECOMPOSED: tuple[Operator, ...] = (
     aten.isclose.default,
     aten.margin_ranking_loss.default,
     aten.multi_margin_loss.default,
+    aten.nanquantile.scalar,
     aten.pairwise_distance.default,
     aten.pdist.default,
     aten.poisson_nll_loss.default,
+    aten.quantile.scalar,
     aten.rms_norm.default,
     aten.rrelu.default,
     aten.smooth_l1_loss.default,

@@ -66,6 +66,7 @@ from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
+from fx_onnx.torch_internals.trace_private import left_transforms_undone
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.symbolic_registry import PYTHON_OP
 from fx_onnx.translation.translate import translate
@@ -414,6 +415,7 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
     return program
 
 
+@left_transforms_undone()
 def run_until(last: str, request: Request, options: ExportOptions, log: ExportLog) -> Any:
     """Runs the stages up to the one named ``last`` and returns its job; see ``run`` for the other arguments."""
     if is_in_onnx_export():

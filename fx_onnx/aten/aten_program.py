@@ -9,6 +9,8 @@ import torch
 from torch.export.graph_signature import OutputSpec
 from torch.fx import Graph
 
+from fx_onnx.messages.errors import TranslationError, first_line
+
 
 @dataclass(frozen=True)
 class AtenProgram:
@@ -49,8 +51,17 @@ def lower_vmap(program: AtenProgram) -> AtenProgram:
     """Replaces ``vmap`` regions by batched operators. torch.export marks a region by a call before and a call after it.
 
     Only torch itself can batch a region, by tracing the program again. A program without one is returned unchanged.
+
+    Raises:
+        TranslationError: torch cannot batch a region.
     """
     exported = program.exported_program
-    if any(getattr(n.target, "__name__", "") == "_vmap_increment_nesting" for n in exported.graph.nodes):
+    if not any(getattr(n.target, "__name__", "") == "_vmap_increment_nesting" for n in exported.graph.nodes):
+        return program
+    try:
         return AtenProgram.captured(exported.run_decompositions({}))
-    return program
+    except RuntimeError as error:
+        raise TranslationError(
+            f"torch cannot batch what vmap, or a function that calls it such as jacrev, computes: {first_line(error)}; "
+            "make the dims static, or write the computation with an axis for the batch."
+        ) from error

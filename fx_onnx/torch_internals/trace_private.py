@@ -15,6 +15,7 @@ from fx_onnx.torch_internals.threads import in_this_thread
 
 __all__ = [
     "is_recorded",
+    "left_transforms_undone",
     "recorded_constant",
     "recorded_node",
     "recorded_number",
@@ -22,6 +23,21 @@ __all__ = [
     "share_trace",
     "undispatched",
 ]
+
+
+@contextmanager
+def left_transforms_undone() -> Iterator[None]:
+    """Ends the transforms of ``torch.func`` that a block begins and, because of an exception, does not end.
+
+    A captured graph begins and ends vmap with nodes, and the calls after an exception would run inside of it. Without
+    torch's functions: AttributeError.
+    """
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

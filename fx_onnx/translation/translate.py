@@ -71,7 +71,6 @@ def translate(
             or a dim of ``symbol_names`` has become a number.
     """
     exported = program.exported_program
-    refuse_numbers(fake_mode(program.graph), symbol_names or {})
     imports = {"": table.opset, **(custom_opsets or {})}  # scripts read the first import
     graph = ir.Graph((), (), nodes=(), opset_imports=imports, name="main_graph")
     emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))
@@ -80,6 +79,7 @@ def translate(
     placeholders = program.graph.find_nodes(op="placeholder", sort=True)
     _bind_inputs(walker, placeholders, exported, keeps_unread)
     results = walker.walk(program.graph)
+    refuse_numbers(fake_mode(program.graph), symbol_names or {})
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
     for value in graph.initializers.values():
         if value.uses() and value.dtype is not None:  # a weight that others are computed from may be in any dtype

@@ -243,22 +243,25 @@ def _integer_power(op: Emitter, base: Value, power: Value) -> Value:
 def aten_pow_scalar(op: Emitter, self: Value, exponent: Scalar) -> Value:
     """Emits Pow, or Mul, Sqrt or Reciprocal for common exponents.
 
-    Small powers of integers become products because Pow computes in floating point.
+    Powers of integers become products because Pow computes in floating point.
     """
     base = op.cast(self, op.out_dtype)
     if _is_known_to_equal(exponent, 1):
         return op.Identity(base)
     if not dtypes.is_float(op.out_dtype):
-        if _is_known_to_equal(exponent, 2):
-            return op.Mul(base, base)
-        return (
-            op.Mul(op.Mul(base, base), base)
-            if _is_known_to_equal(exponent, 3)
-            else emit_widened(op, "Pow", base, _number(op, exponent))
-        )
+        if isinstance(exponent, int) and exponent > 1:
+            return _power_by_products(op, base, exponent)
+        return emit_widened(op, "Pow", base, _number(op, exponent))
     if _is_known_to_equal(exponent, 0.5):
         return op.Sqrt(base)
     return op.Reciprocal(base) if _is_known_to_equal(exponent, -1) else op.Pow(base, op.cast(exponent, op.out_dtype))
+
+
+def _power_by_products(op: Emitter, base: Value, exponent: int) -> Value:
+    """Returns a power by squaring, which wraps around as in torch."""
+    half = base if exponent < 4 else _power_by_products(op, base, exponent // 2)
+    square = op.Mul(half, half)
+    return op.Mul(square, base) if exponent % 2 else square
 
 
 def _number(op: Emitter, number: Scalar) -> Value:

@@ -83,8 +83,8 @@ def refuse_numbers(fake_mode: FakeTensorMode, names: Mapping[str, str]) -> None:
     numbers = {names[str(symbol)]: size for symbol, (size, _) in sizes.items() if str(symbol) in names}
     if lost := [f"{name} is {size}" for name, size in numbers.items() if size is not None and size.is_number]:
         raise TranslationError(
-            f"A dynamic size became a number when torch inferred shapes: {', '.join(lost)}; make the dim static, or "
-            "use a newer version of torch."
+            f"A dynamic size became a number after the capture: {', '.join(lost)}; make the dim static, or compute "
+            "with the size itself."
         )
 
 

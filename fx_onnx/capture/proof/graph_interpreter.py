@@ -14,6 +14,7 @@ from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload
+from fx_onnx.torch_internals.trace_private import left_transforms_undone
 
 __all__ = ["GraphInterpreter"]
 
@@ -34,6 +35,11 @@ class GraphInterpreter(torch.fx.Interpreter):
         super().__init__(module)
         self._is_empty, self._others = is_empty, others
         self.sizes: dict[Any, Any] = {}
+
+    @left_transforms_undone()
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the graph."""
+        return super().run(*args, **kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node; an item of a list that nothing uses may not exist."""

@@ -80,6 +80,9 @@ CALLS: dict[str, Callable[[Tensor, Any], Tensor]] = {  # x is [n, 4]
     "full": lambda x, n: torch.full((n // 2, 3), 1 / n),
     "arange": lambda x, n: torch.arange(0, n, 2),
     "linspace": lambda x, n: torch.linspace(0, n, n // 2),
+    "linspace_of_integers": lambda x, n: torch.linspace(-3.7, n / 2, 7, dtype=torch.int32),
+    "linspace_of_all_rows": lambda x, n: torch.linspace(n, -9, n, dtype=torch.int64),
+    "logspace_of_integers": lambda x, n: torch.logspace(0, n / 3, 5, base=3, dtype=torch.int64),
     "logspace": lambda x, n: torch.logspace(0, 1, n // 2, base=n),
     "hann_window": lambda x, n: torch.hann_window(n // 2),
 }
