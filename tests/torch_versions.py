@@ -24,6 +24,7 @@ NEEDS = {
     "compiled control flow": Need("dynamo refuses a dispatch mode of the module", "2.13"),
     "known sources": Need("no function of this torch has a faster replacement", "2.13"),
     "aten._unique": Need("torch has no fake implementation of the operator", "2.13"),
+    "OpInfo of native_group_norm": Need("torch has no samples of the operator", "2.13"),
     "linear_cross_entropy": Need("torch has no such operator", "2.13"),
     "found at least two devices": Need("the message of torch has other words", "2.13"),
     "no POSIX": Need("torch for Linux imports modules that only POSIX has", "2.13"),
