@@ -10,6 +10,7 @@ from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.known_sizes import record_sizes
 from fx_onnx.translations._movement import INT_MAX, broadcast, linear_range, slice_axis
 
 
@@ -62,6 +63,8 @@ def aten_slice_scatter(
         return broadcast(op, src, op.out_sizes)
     if symbolic_sizes.same_size(length, 0):
         return self
+    if isinstance(length, int) and not isinstance(size, int):
+        src = record_sizes(slice_axis(op, src, dim, 0, size), op.sizes(src))  # torch takes no axis as empty
     if isinstance(step, int) and step == 1:
         return _concatenated(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end)
     return _scatter_steps(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end, step)

@@ -148,3 +148,17 @@ def test_a_write_is_right_where_the_slice_is_empty(part: Any, axis: int) -> None
     for size in range(1, 13):
         x = torch.randn(size, 4)
         torch.testing.assert_close(program(x)[0], model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("part", [slice(None, 1), slice(-1, None), slice(None, 2)], ids=str)
+def test_a_write_of_the_first_rows_of_an_empty_axis_writes_none(part: slice) -> None:
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.clone()
+            x[part] = 5.0
+            return x
+
+    program = fx_onnx.export(Rows().eval(), (torch.randn(3, 4),), dynamic_shapes=({0: "n"},), verbose=False)
+    for size in (0, 1, 2, 5):
+        x = torch.randn(size, 4)
+        torch.testing.assert_close(program(x)[0], Rows()(x), rtol=0, atol=0)

@@ -12,7 +12,7 @@ import torch
 
 from fx_onnx.decompositions import load_all
 from fx_onnx.decompositions.registry import SYMBOLIC
-from fx_onnx.torch_internals.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import OpOverload, storage_id, storage_ids
 
 __all__ = ["symbolic_form", "view_forms"]
 
@@ -64,9 +64,15 @@ def view_forms() -> Container[Any]:
 def _call(
     form: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], target: Any, *_: Any, **__: Any
 ) -> Any:
-    """Calls a form with the arguments that the schema has; an in-place function writes the result to its target."""
+    """Calls a form with the arguments that the schema has; an in-place function writes the result to its target.
+
+    A form may return its argument, or a view of it, where the operator returns a copy, which a forward may write to.
+    """
     result = form(*args, **kwargs)
-    return result if target is None else target.copy_(result)
+    if target is not None:
+        return target.copy_(result)
+    is_view = isinstance(result, torch.Tensor) and storage_id(result) in storage_ids((args, kwargs))
+    return result.clone() if is_view and form not in view_forms() else result
 
 
 @cache

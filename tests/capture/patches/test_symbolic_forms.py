@@ -27,6 +27,7 @@ CALLS: dict[str, Callable[[Tensor, Any], Tensor]] = {  # x is [n, 4]
     "adaptive_avg_pool2d": lambda x, n: nn.AdaptiveAvgPool2d((None, n // 2))(x.T[None]),
     "adaptive_max_pool1d": lambda x, n: F.adaptive_max_pool1d(x.T[None], n // 2),
     "adaptive_max_pool2d": lambda x, n: F.adaptive_max_pool2d(x.T[None], (2, n // 2 + 1)),
+    "adaptive_avg_pool1d_is_a_copy": lambda x, n: [y := x.T.clone(), F.adaptive_avg_pool1d(y, n).add_(1)][0],
     "unfold_size": lambda x, n: x.unfold(0, n // 2, 1),
     "unfold_step": lambda x, n: x.unfold(0, 2, n // 4),
     "im2col": lambda x, n: F.unfold(x[None, None], (n // 3, 2)),
