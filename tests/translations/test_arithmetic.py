@@ -117,9 +117,7 @@ OPSETS = [13, 18, 23]
         Case(aten.div.Tensor_mode, f16(6, values=STEPS), 0.1, rounding_mode="floor", opsets=OPSETS),
         Case(aten.floor_divide.default, f16(6, values=STEPS), f32(values=[-0.1]), opsets=OPSETS),
         Case(aten.floor_divide.default, f16(6, values=STEPS), 1e-8, opsets=OPSETS),
-        Case(
-            aten.div.Tensor_mode, f16(6, values=STEPS), 0.5, rounding_mode="trunc", emits=["Div", "Trunc"], opsets=[28]
-        ),
+        Case(aten.div.Scalar, f16(6, values=STEPS), 0.5, emits=["Div"]),
     ]
 )
 def test_a_number_beside_half_precision_stays_a_number_of_float32(case: Case) -> None:
