@@ -54,8 +54,14 @@ def floor_divide(self: Tensor, other: Any) -> Tensor:
     """Returns the quotient rounded down, as Python's // computes it.
 
     It is derived from the remainder, because floor(self / other) is wrong where the division rounds up to an integer.
+    A number beside a tensor of half precision stays a number of float32, as in torch.
     """
-    self, other = promoted(self, other)
+    dtype, operands = _result_type((self, other)), (self, other)
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    if is_half and not all(isinstance(x, Tensor) and (x.dim() or x.dtype == dtype) for x in operands):
+        wide: Tensor = torch.floor_divide(*_cast(torch.float32, operands))
+        return wide.to(dtype)
+    self, other = _cast(dtype, operands)
     remainder = torch.fmod(self, other)
     quotient = (self - remainder) / other
     inexact = torch.sign(remainder) * _sign(other) < 0

@@ -1,5 +1,7 @@
 """Decompositions of tests such as isfinite and isclose, and of fmax and fmin, into comparisons."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,17 @@ def isclose(self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-0
     difference = torch.abs(self - other)
     close = close | ((difference <= atol + torch.abs(rtol * other)) & (difference < torch.inf))
     return close | (torch.isnan(self) & torch.isnan(other)) if equal_nan else close
+
+
+@decomposes(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Returns whether each element equals one of ``test_elements``. NaN equals none."""
+    if not isinstance(elements, Tensor):
+        elements = torch.scalar_tensor(elements, device=test_elements.device)
+    if not isinstance(test_elements, Tensor):
+        return elements != test_elements if invert else elements == test_elements
+    is_one = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
+    return ~is_one if invert else is_one
 
 
 @decomposes(aten.fmax.default)

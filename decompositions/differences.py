@@ -69,3 +69,9 @@ def _parabola(x: Tensor, steps: Tensor, count: int, at: int = 1) -> Tensor:
         return (before * right + after * left) / (left + right)
     curvature = (after - before) / (left + right)
     return before - curvature * left if at == 0 else after + curvature * right
+
+
+@decomposes(aten.trapezoid.dx)
+def trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
+    """Returns the integral of the line through points at the distance ``dx``; 0 for no point and for one."""
+    return ((aten.slice.Tensor(y, dim, 1) + aten.slice.Tensor(y, dim, 0, -1)) * 0.5).sum(dim) * dx

@@ -147,6 +147,23 @@ def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> t
     return self.amin(axes, keepdim=keepdim), self.amax(axes, keepdim=keepdim)
 
 
+@decomposes(aten.prod.default)
+def prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Returns the product of all elements."""
+    return prod_dim(self.reshape(-1), 0, dtype=dtype)
+
+
+@decomposes(aten.prod.dim_int)
+def prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Returns the last of the cumulative products, which start from 1. Each product of integers wraps around."""
+    self = self if dtype is None else self.to(dtype)
+    if self.dim() == 0:
+        return self.sum(dtype=dtype)
+    one = torch.ones_like(self.sum(dim, keepdim=True), dtype=self.dtype)
+    product = torch.cat((one, self), dim).cumprod(dim, dtype=dtype).narrow(dim, self.size(dim), 1)
+    return product if keepdim else product.squeeze(dim)
+
+
 @decomposes(aten.mean.default)
 def mean(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """Returns Σ self / n, which is NaN for an empty tensor."""

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._sizes import at_least, is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
@@ -55,10 +56,19 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
     return values.masked_fill(has_nan, float("nan")), torch.where(has_nan, first, indices)
 
 
+def _with_nan_if_empty(self: Tensor) -> Tensor:
+    """Returns the flattened tensor, with one NaN if it is a tensor of floats without elements."""
+    flat = self.reshape(-1)
+    missing = at_least(1 - flat.numel(), 0)
+    if not self.dtype.is_floating_point or is_known(missing, 0):
+        return flat
+    return torch.cat((flat, flat.new_full((missing,), float("nan"))))
+
+
 @decomposes(aten.median.default)
 def median(self: Tensor) -> Tensor:
-    """Returns the lower of the two middle elements of the flattened tensor."""
-    return median_dim(self.reshape(-1), 0)[0]
+    """Returns the lower of the two middle elements of the flattened tensor; NaN if there are none."""
+    return median_dim(_with_nan_if_empty(self), 0)[0]
 
 
 @decomposes(aten.nanmedian.dim)
@@ -76,8 +86,8 @@ def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor
 
 @decomposes(aten.nanmedian.default)
 def nanmedian(self: Tensor) -> Tensor:
-    """Returns the lower of the two middle elements of the flattened tensor that are not NaN."""
-    return nanmedian_dim(self.reshape(-1), 0)[0]
+    """Returns the lower of the two middle elements of the flattened tensor that are not NaN; NaN if there are none."""
+    return nanmedian_dim(_with_nan_if_empty(self), 0)[0]
 
 
 @decomposes(aten.quantile.default)

@@ -320,9 +320,12 @@ class _Rewriter:
 
 
 def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
-    """Returns the fake result of a functional call: that of the written tensor, unless the dtypes may differ."""
+    """Returns the fake result of a functional call: that of the written tensor, unless the dtypes may differ.
+
+    Booleans, such as a mask, do not change the dtype.
+    """
     tensors = [n.meta["val"] for n in call.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
-    if all(t.dtype == stored.dtype for t in tensors) and call.target._schema.name not in _BOOLEAN:  # type: ignore[union-attr]
+    if all(t.dtype in (stored.dtype, torch.bool) for t in tensors) and call.target._schema.name not in _BOOLEAN:  # type: ignore[union-attr]
         return stored
     result: torch.Tensor = _run_on_fakes(call)
     return result

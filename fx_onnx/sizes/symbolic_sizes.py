@@ -73,6 +73,20 @@ def may_be_empty(size: Size) -> bool:
     return known == 0 or is_data_dependent(known) or known in empty_sizes(size.node.shape_env)
 
 
+def is_written_as_negative(size: Size) -> bool:
+    """Returns whether the expression of a size is negative where the inputs are empty.
+
+    The size of ``x[1:]`` is ``n - 1``, because torch.export assumes that n is not 0.
+    """
+    if isinstance(size, int):
+        return False
+    known = expression(size)
+    try:
+        return bool(known.xreplace(dict.fromkeys(known.free_symbols, sympy.Integer(0))).is_negative)
+    except ZeroDivisionError:
+        return False
+
+
 def number_dtype(number: Any) -> ir.DataType:
     """Returns the ONNX dtype in which a symbolic number is computed: BOOL, DOUBLE or INT64."""
     return _BOOL if isinstance(number, torch.SymBool) else _FLOAT if isinstance(number, torch.SymFloat) else _INT

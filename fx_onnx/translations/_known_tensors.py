@@ -29,8 +29,7 @@ def scale_and_bias(
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
     """Returns a tensor of ``sizes`` filled with ``number``: a constant if it is small, else ConstantOfShape.
 
-    A symbolic number is expanded. ``like`` is a value of the same sizes. If several sizes are symbolic, one Shape node
-    of ``like`` gives them all.
+    A symbolic number is expanded. ``like`` is a value of the same sizes (see ``_shape``).
     """
     number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
@@ -45,8 +44,13 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
 
 
 def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:
-    """Returns the sizes as a 1-D value: one Shape node of ``like`` if several of them are symbolic."""
-    if like is not None and sum(not isinstance(size, int) for size in sizes) > 1:
+    """Returns the sizes as a 1-D value.
+
+    One Shape node of ``like``, a value of these sizes, gives them if several are symbolic, or if one is written as a
+    number that is negative for empty inputs.
+    """
+    symbolic = [size for size in sizes if not isinstance(size, int)]
+    if like is not None and (len(symbolic) > 1 or any(map(symbolic_sizes.is_written_as_negative, symbolic))):
         return op.Shape(like)
     return op.shape(sizes)
 

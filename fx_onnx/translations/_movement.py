@@ -17,11 +17,15 @@ INT_MIN = -(2**63)
 MAX_CONSTANT_ELEMENTS = 1024
 
 
-def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
+def broadcast(op: Emitter, value: Value, sizes: Sequence[Size], like: Value | None = None) -> Value:
     """Returns the value expanded to ``sizes``.
 
-    The target shape has a 1 for each axis that keeps its size, so that it is a constant if only static axes grow.
+    The target shape has a 1 for each axis that keeps its size, so that it is a constant if only static axes grow. It is
+    the shape of ``like``, a value of these sizes, if one of them is written as a number that is negative for empty
+    inputs.
     """
+    if like is not None and any(map(symbolic_sizes.is_written_as_negative, sizes)):
+        return op.with_sizes(op.Expand(value, op.Shape(like)), sizes)
     sizes = [symbolic_sizes.static(size) for size in sizes]
     old = op.sizes(value)
     offset = len(sizes) - len(old)

@@ -8,7 +8,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.extension_points.translation_table import translates
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
-from fx_onnx.translations._widening import emit_widened, one_node
+from fx_onnx.translations._widening import emit_widened, keeps_numbers, one_node
 
 Number = bool | int | float
 
@@ -89,6 +89,7 @@ def aten__prelu_kernel(op: Emitter, self: Value, weight: Value) -> Value:
 
 
 @translates(aten.threshold.default)
+@keeps_numbers
 def aten_threshold(op: Emitter, self: Value, threshold: Number, value: Number) -> Value:
     """Emits Where: value where self <= threshold, else self; NaN stays because it compares false."""
     limit, number = op.cast(threshold, op.out_dtype), op.cast(value, op.out_dtype)

@@ -12,7 +12,7 @@ from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 from fx_onnx.translation.quotients import OVERFLOWING, truncated, without_minus_one
 from fx_onnx.translations._loop_node import emit_loop
-from fx_onnx.translations._widening import emit_widened
+from fx_onnx.translations._widening import emit_widened, keeps_numbers
 
 
 def _is_known_to_equal(number: Scalar, value: float) -> bool:
@@ -53,6 +53,7 @@ def _scaled(op: Emitter, value: Value, factor: Scalar) -> Value:
 
 
 @translates(aten.mul.Tensor, aten.mul.Scalar)
+@keeps_numbers
 def aten_mul(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits Mul; booleans use And."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
@@ -67,6 +68,7 @@ def aten_square(op: Emitter, self: Value) -> Value:
 
 
 @translates(aten.addcmul.default)
+@keeps_numbers
 def aten_addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
     """Emits self + value * tensor1 * tensor2."""
     base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
@@ -74,6 +76,7 @@ def aten_addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value
 
 
 @translates(aten.addcdiv.default)
+@keeps_numbers
 def aten_addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
     """Emits self + value * tensor1 / tensor2."""
     base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
@@ -84,6 +87,7 @@ def aten_addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value
 
 
 @translates(aten.div.Tensor, aten.div.Scalar)
+@keeps_numbers
 def aten_div(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits Div in the floating-point dtype that torch promotes to."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
@@ -112,6 +116,7 @@ def _rounds_exactly(self: Any, other: Any, rounding_mode: str | None = None) -> 
 
 
 @translates(aten.div.Tensor_mode, aten.div.Scalar_mode, supports=_rounds_exactly)
+@keeps_numbers
 def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str | None) -> Value:
     """Emits Div, followed by a truncation or an integer floor."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)

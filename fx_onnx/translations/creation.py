@@ -151,7 +151,7 @@ def aten_fill(op: Emitter, self: Value, value: Scalar) -> Value:
 @translates(aten.fill.Tensor)
 def aten_fill_tensor(op: Emitter, self: Value, value: Value) -> Value:
     """Emits Expand of a 0-d tensor to the sizes and dtype of self."""
-    return broadcast(op, op.cast(value, op.out_dtype), op.out_sizes)
+    return broadcast(op, op.cast(value, op.out_dtype), op.out_sizes, self)
 
 
 @translates(aten.zero.default)
@@ -163,4 +163,4 @@ def aten_zero(op: Emitter, self: Value) -> Value:
 @translates(aten.copy.default)
 def aten_copy(op: Emitter, self: Value, src: Value, non_blocking: bool = False) -> Value:
     """Emits Cast and Expand of src to the dtype and sizes of self."""
-    return broadcast(op, op.cast(src, op.out_dtype), op.out_sizes)
+    return broadcast(op, op.cast(src, op.out_dtype), op.out_sizes, self)

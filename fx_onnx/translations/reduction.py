@@ -7,6 +7,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.extension_points.translation_table import translates
+from fx_onnx.onnx_model import dtypes
 from fx_onnx.sizes.symbolic_sizes import may_be_empty
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter, Scalar
@@ -46,17 +47,23 @@ def _reduces_elements(self: torch.Tensor, dim: Dims = None) -> bool:
 
 # ---------------------------------------------------------------- sums, means, products
 
+
+def _cannot_saturate(dtype: torch.dtype | None = None) -> bool:
+    """Returns whether the product has no integer dtype below 64 bits, whose numbers ONNX Runtime saturates."""
+    return dtype is None or dtype in (torch.bool, torch.int64) or dtype.is_floating_point
+
+
 _SUMS = {
     "ReduceSum": (aten.sum.default, aten.sum.dim_IntList, None),
     "ReduceMean": (aten.mean.default, aten.mean.dim, _is_not_empty),
-    "ReduceProd": (aten.prod.default, aten.prod.dim_int, None),
+    "ReduceProd": (aten.prod.default, aten.prod.dim_int, _cannot_saturate),
 }
 
 
 def _whole_sum(op_type: str) -> Callable[..., Value]:
     def aten_reduce(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
         """Emits one Reduce node over all axes, in the dtype of the result: int64 for the sum of integers."""
-        return reduce(op, op_type, op.cast(self, op.out_dtype))
+        return _accumulated(op, op_type, self)
 
     return aten_reduce
 
@@ -66,9 +73,19 @@ def _sum_over_dims(op_type: str) -> Callable[..., Value]:
         op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Value:
         """Emits one Reduce node over ``dim``, in the dtype of the result: int64 for the sum of integers."""
-        return reduce(op, op_type, op.cast(self, op.out_dtype), dim, keepdim)
+        return _accumulated(op, op_type, self, dim, keepdim)
 
     return aten_reduce_dim
+
+
+def _accumulated(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """Returns a sum, mean or product in the dtype of the result.
+
+    A sum of smaller integers is computed in INT64 and wraps, as in torch; ONNX Runtime's own saturates.
+    """
+    self = op.cast(self, op.out_dtype)
+    wide = op.cast(self, DataType.INT64) if dtypes.is_integer(op.out_dtype) else self
+    return op.cast(reduce(op, op_type, wide, dim, keepdim), op.out_dtype)
 
 
 for _op_type, (_whole, _over_dims, _condition) in _SUMS.items():

@@ -80,6 +80,12 @@ def masked_fill(x):
     return y
 
 
+def masked_scatter(x):
+    y = x.clone()
+    y.masked_scatter_(x[0] > 0, x.abs())
+    return y.mul_(x[:1] > 0)
+
+
 def bool_mask_assign(x):
     y = x.clone()
     y[y > 0] = 0
@@ -238,7 +244,7 @@ FUNCTIONS = [
 
 
 DYNAMIC = [
-    relu_, masked_fill, copy_broadcasts,
+    relu_, masked_fill, masked_scatter, copy_broadcasts,
 ]  # fmt: skip
 
 

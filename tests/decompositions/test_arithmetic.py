@@ -32,6 +32,14 @@ def test_floor_division_does_not_round_up() -> None:
     assert_matches_torch(aten.floor_divide.default, x, y)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_floor_division_keeps_a_number_beside_half_precision(dtype: torch.dtype) -> None:
+    x = torch.arange(-40, 40).div(4).to(dtype)
+    for number in (0.1, -0.3, 1e-8, 1e5):
+        assert_matches_torch(aten.floor_divide.Scalar, x, number)
+        assert_matches_torch(aten.floor_divide.default, x, torch.tensor(number))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_lerp(dtype: torch.dtype) -> None:
     x, y = evenly_spaced(-3, 3, dtype), evenly_spaced(-2, 5, dtype)

@@ -28,3 +28,15 @@ def test_integers(dtype: torch.dtype) -> None:
         assert_matches_torch(target.default, x)
     assert_matches_torch(aten.isclose.default, x, x.flip(0), 1e-3)
     assert_matches_torch(aten.fmax.default, x, torch.tensor([0.5, torch.nan, 2.0]))
+
+
+def test_isin() -> None:
+    """NaN equals no element, and an empty set has none; a set of 20 elements is one that torch sorts."""
+    x, numbers = special_values(torch.float32), torch.tensor([torch.nan, torch.inf, torch.inf, 0.0, -0.0, torch.nan])
+    for tests in (numbers, numbers[:0], numbers[3:], numbers.repeat(20), numbers.reshape(2, 3), numbers[3]):
+        for invert in (False, True):
+            assert_matches_torch(aten.isin.Tensor_Tensor, x, tests, invert=invert)
+            assert_matches_torch(aten.isin.Scalar_Tensor, 0.0, tests, invert=invert)
+    assert_matches_torch(aten.isin.Tensor_Tensor, x[:3].unique(), numbers[1:4:2], assume_unique=True)
+    assert_matches_torch(aten.isin.Tensor_Tensor, torch.tensor([[0, 1], [2, 3]]), torch.tensor([3, 0, 5]))
+    assert_matches_torch(aten.isin.Tensor_Scalar, x, torch.nan)

@@ -25,3 +25,9 @@ def test_gradients_are_those_of_torch(x: torch.Tensor, edge_order: int) -> None:
 
 def test_infinities_stay_where_they_are() -> None:
     assert_matches_torch(aten.gradient.scalarint, torch.tensor([1.0, torch.inf, 2, 3, 5, torch.nan, 7, 8]))
+
+
+def test_integrals() -> None:
+    for x in (X, X.half(), (X * 8).long(), X[:1], X[:0]):
+        assert_matches_torch(aten.trapezoid.dx, x, dx=0.25, dim=0)
+        assert_matches_torch(aten.trapezoid.dx, x)

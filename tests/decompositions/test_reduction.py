@@ -62,3 +62,12 @@ def test_reductions_to_a_scalar() -> None:
     assert_matches_torch(aten.aminmax.default, x, dim=1, keepdim=True)
     assert_matches_torch(aten.aminmax.default, torch.tensor(3))
     assert_matches_torch(aten.count_nonzero.default, x, -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, torch.float64, None])
+def test_prod(dtype: torch.dtype | None) -> None:
+    numbers = torch.tensor([[2**30, 2**30 + 5, 3], [5, -7, 11]], dtype=torch.int32)
+    for self in (numbers, numbers[:, :0], numbers[:0], numbers[0, 2]):
+        assert_matches_torch(aten.prod.default, self, dtype=dtype)
+        assert_matches_torch(aten.prod.dim_int, self, -1, True, dtype=dtype)
+        assert_matches_torch(aten.prod.dim_int, self, 0, dtype=dtype)

@@ -44,6 +44,14 @@ def test_static_and_same_size_add_no_guards(sizes: tuple[torch.SymInt, ...]) -> 
     assert len(a.node.shape_env.guards) == guards
 
 
+def test_a_size_that_is_negative_for_empty_inputs(sizes: tuple[torch.SymInt, ...]) -> None:
+    a, b, count = sizes
+    for size in (a - 1, (a - 2) // 3, torch.sym_min(a, b - 1), count - 1):
+        assert symbolic_sizes.is_written_as_negative(size)
+    for size in (a, a * b + 1, a - b + 2, count, -1, 6 // b):
+        assert not symbolic_sizes.is_written_as_negative(size)
+
+
 def test_expressions_of_plain_numbers() -> None:
     assert symbolic_sizes.expression(3) == sympy.Integer(3)
     assert float(symbolic_sizes.expression(0.5)) == 0.5

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.exporting import exported, operators
-from tests.harness import Case, b8, cases, check, f16, f32, f64, i8, i32, i64, u8
+from tests.harness import Case, b8, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
 from tests.one_capture import OneCapture
 
 aten = torch.ops.aten
@@ -90,6 +90,37 @@ def test_sums_and_products(case: Case) -> None:
     ]
 )  # fmt: skip
 def test_quotients(case: Case) -> None:
+    check(case)
+
+
+SMALL_AND_LARGE = (1e-3, -2.0, 0.0, 5.0, 3e-5, 60000.0)
+STEPS = (2.5, -2.0, 0.0, 5.0, 0.75, -8.25)
+OPSETS = [13, 18, 23]
+
+
+@cases(
+    [
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), 1e5, emits=["Cast", "Mul", "Cast"], opsets=OPSETS),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), 1e-8, emits=["Cast", "Mul", "Cast"]),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), f32(values=[1e5]), emits=["Cast", "Mul", "Cast"]),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), i64(values=[100_000]), opsets=OPSETS),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), 0.1, emits=["Mul"]),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), math.inf, emits=["Mul"]),
+        Case(aten.mul.Tensor, f16(6, values=SMALL_AND_LARGE), f16(values=[0.5]), emits=["Mul"]),
+        Case(aten.mul.Tensor, bf16(6, values=SMALL_AND_LARGE), 3.4e38, opsets=OPSETS),
+        Case(aten.div.Tensor, f16(6, values=SMALL_AND_LARGE), 1e5, opsets=OPSETS),
+        Case(aten.div.Scalar, f16(6, values=SMALL_AND_LARGE), 1e-8, opsets=OPSETS),
+        Case(aten.addcmul.default, f16(6, values=SMALL_AND_LARGE), f16(6, low=0.5), f16(6), value=1e5, opsets=OPSETS),
+        Case(aten.addcdiv.default, f16(6, values=SMALL_AND_LARGE), f16(6), f16(6, low=0.5), value=7e4, opsets=OPSETS),
+        Case(aten.div.Tensor_mode, f16(6, values=STEPS), 0.3, rounding_mode="trunc", opsets=OPSETS),
+        Case(aten.div.Scalar_mode, bf16(6, values=STEPS), 0.1, rounding_mode="trunc", opsets=OPSETS),
+        Case(aten.div.Tensor_mode, f16(6, values=STEPS), 0.1, rounding_mode="floor", opsets=OPSETS),
+        Case(aten.floor_divide.default, f16(6, values=STEPS), f32(values=[-0.1]), opsets=OPSETS),
+        Case(aten.floor_divide.default, f16(6, values=STEPS), 1e-8, opsets=OPSETS),
+        Case(aten.div.Scalar, f16(6, values=STEPS), 0.5, emits=["Div"]),
+    ]
+)
+def test_a_number_beside_half_precision_stays_a_number_of_float32(case: Case) -> None:
     check(case)
 
 

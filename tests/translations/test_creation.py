@@ -1,7 +1,13 @@
 """Tensors filled with one number."""
 
-import torch
+from collections.abc import Callable
 
+import pytest
+import torch
+from torch.export import Dim
+
+from tests.compare import assert_close
+from tests.exporting import exported
 from tests.harness import Case, b8, cases, check, f16, f32, i64, with_input
 
 aten = torch.ops.aten
@@ -46,3 +52,29 @@ def large(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 )
 def test_creation(case: Case) -> None:
     check(case)
+
+
+def write_above_the_diagonal(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y.diagonal(1).fill_(2)
+    return y
+
+
+def write_to_a_column(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[1:, ::2].t()[0] = 7
+    return y
+
+
+def ones_above_the_diagonal(x: torch.Tensor) -> torch.Tensor:
+    return torch.diagonal_scatter(x, torch.ones_like(x.diagonal(1)), 1)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 23])
+@pytest.mark.parametrize("function", [write_above_the_diagonal, write_to_a_column, ones_above_the_diagonal])
+def test_a_filled_part_of_an_empty_tensor(function: Callable[..., torch.Tensor], opset: int) -> None:
+    shapes = ({0: Dim.AUTO, 1: Dim.AUTO},)
+    program = exported(function, torch.rand(4, 3), dynamic_shapes=shapes, opset_version=opset)
+    for shape in ((4, 3), (1, 2), (0, 3)):
+        x = torch.rand(shape)
+        assert_close(program(x), function(x))

@@ -53,6 +53,25 @@ def test_sums(case: Case) -> None:
     check(case)
 
 
+LARGE = (2**31 - 1, 2**30 + 5, 3, -7)
+
+
+@cases(
+    [
+        Case(call, i32(4, 3, values=LARGE), *args, opsets=[13, 18, 23], dtype=dtype)
+        for dtype in (torch.int8, torch.int16, torch.int32, torch.uint8)
+        for call, args in [
+            (aten.sum.default, ()),
+            (aten.sum.dim_IntList, ([0],)),
+            (aten.prod.default, ()),
+            (aten.prod.dim_int, (-1, True)),
+        ]
+    ]
+)
+def test_small_integers_wrap_around(case: Case) -> None:
+    check(case)
+
+
 @cases(
     [
         Case(aten.amax.default, f32(2, 3), [1], emits=["ReduceMax"]),

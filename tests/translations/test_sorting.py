@@ -1,7 +1,11 @@
 """Sorting, order statistics, distinct elements and searches."""
 
+import pytest
 import torch
+from torch.export import Dim
 
+from tests.compare import assert_close
+from tests.exporting import exported
 from tests.harness import Case, b8, cases, check, f32, f64, i32, i64, u8
 from tests.torch_versions import needs
 
@@ -100,3 +104,14 @@ ORDERED = f32(5, values=(-1.0, 0.0, 0.5, 0.5, 2.0), fixed=True)
 )
 def test_searches(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 23])
+def test_the_median_of_no_elements(opset: int) -> None:
+    def medians(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.median(), x.nanmedian()
+
+    program = exported(medians, torch.rand(4, 3), dynamic_shapes=({0: Dim.AUTO},), opset_version=opset)
+    for rows in (4, 1, 0):
+        x = torch.rand(rows, 3)
+        assert_close(program(x), medians(x))
