@@ -18,7 +18,7 @@ from fx_onnx.aten.fx_nodes import region_body
 from fx_onnx.messages.errors import MutationError
 from fx_onnx.sizes.symbolic_sizes import static
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import OpOverload, storage_id
+from fx_onnx.torch_internals.torch_private import OpOverload, storage_ids
 
 
 @dataclass
@@ -184,9 +184,7 @@ def _storage_ids(node: Node) -> set[int]:
     """Returns the storages of a node's tensors."""
     if node.target is aten.dropout.default and (node.args[1] == 0 or node.args[2] is False):
         return _storage_ids(node.args[0])  # type: ignore[arg-type]  # returns its input, but its fake tensor is a copy
-    value = node.meta.get("val")
-    values = value if isinstance(value, (list, tuple)) else (value,)
-    return {storage_id(item) for item in values if isinstance(item, torch.Tensor)}
+    return storage_ids(node.meta.get("val"))
 
 
 RESIZES = frozenset({aten.resize_.default, aten.resize_as_.default})

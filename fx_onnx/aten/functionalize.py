@@ -34,7 +34,7 @@ def functionalize(program: AtenProgram) -> AtenProgram:
         MutationError: the program writes through a view that has no inverse, or in a branch or a loop body to a tensor
             from outside, or to memory that inputs or weights share; the message names the node.
     """
-    share_storages(program.graph)
+    share_storages(program.graph)  # of the nodes that a stage before has made
     attributes = GraphAttributes()
     graph, written = rewrite_writes(program.graph, attributes, repeated_weights(program.exported_program))
     input_specs = program.exported_program.graph_signature.input_specs

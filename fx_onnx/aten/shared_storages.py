@@ -1,12 +1,14 @@
-"""Gives the fake tensors of a loaded program the storages that they share.
+"""Gives the fake tensors of a program that writes in place the storages that they share.
 
-The fake tensors of a captured graph share storages where the real tensors would, which the alias analysis relies on.
-torch.export.save does not keep this: in a program from torch.export.load, each fake tensor has a storage of its own.
+The alias analysis relies on fake tensors that share storages where the real tensors would. There are two exceptions.
+In a program from torch.export.load, each fake tensor has a storage of its own. And while torch captures, an operator
+such as ``reshape`` makes a copy where it cannot tell that all sizes allow a view; the sizes of the example decide here.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,9 +16,19 @@ from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx.aten.alias_analysis import find_functional_variant, is_write, writes_by_storage, written_arguments
 from fx_onnx.aten.fx_nodes import attribute, meta_arguments, region_body
-from fx_onnx.torch_internals.torch_private import OpOverload, storage_ids
+from fx_onnx.torch_internals.guard_private import answers_of_example
+from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.torch_private import FakeTensor, OpOverload, storage_ids
 
-__all__ = ["share_storages"]
+__all__ = ["share_storages", "written_copies"]
+
+_COPIES = frozenset(
+    {
+        aten.contiguous.default, aten.flatten.using_ints, aten.ravel.default, aten.reshape.default,
+        aten.reshape_as.default, aten.to.device, aten.to.dtype, aten.to.dtype_layout, aten.to.other,
+    }
+)  # fmt: skip
+"""Operators that return a view if the strides of their argument allow one, and a copy otherwise."""
 
 _COMPUTED = {"placeholder", "call_function"}
 
@@ -25,13 +37,43 @@ def share_storages(graph: Graph) -> None:
     """Computes the fake results of views and of writes again where their storages are not those of their arguments.
 
     Only ``meta["val"]`` of the nodes changes, and only in a graph that writes in place, or in such a body of a branch
-    or a loop. A program that torch captured in this process stays as it is.
+    or a loop. A second call changes nothing.
     """
+    values = (node.meta.get("val") for node in graph.find_nodes(op="placeholder"))
+    modes = (value.fake_mode for value in values if isinstance(value, FakeTensor))
+    with answers_of_example(getattr(next(modes, None), "shape_env", None)):
+        _share_written(graph)
+
+
+def _share_written(graph: Graph) -> None:
     for node in graph.find_nodes(op="get_attr"):
         if isinstance(body := attribute(node), GraphModule):
-            share_storages(body.graph)
+            _share_written(body.graph)
     if writes_by_storage(graph):
         _share(graph)
+
+
+def written_copies(module: GraphModule) -> dict[Node, bool]:
+    """Returns which calls may return a view or a copy that a later write tells apart, and whether it is a view.
+
+    The write is into the result or into the argument.
+    """
+    copies, written = dict[Node, bool](), set[int]()
+    for node in _backwards(module):
+        written |= storage_ids([argument.meta.get("val") for argument in written_arguments(node)])
+        if written and node.target in _COPIES and "val" in node.meta:
+            given, result = storage_ids(meta_arguments(node)), storage_ids(node.meta["val"])
+            if not written.isdisjoint(given | result):
+                copies[node] = not given.isdisjoint(result)
+    return copies
+
+
+def _backwards(module: GraphModule) -> Iterator[Node]:
+    """Yields the nodes of a graph and of the bodies in it from the last to the first."""
+    for node in reversed(module.graph.nodes):
+        if node.op == "get_attr" and isinstance(body := attribute(node), GraphModule):
+            yield from _backwards(body)
+        yield node
 
 
 def _share(graph: Graph) -> None:
@@ -40,7 +82,7 @@ def _share(graph: Graph) -> None:
             continue  # a user's own pass added a call without it
         if (region := region_body(node)) is not None:
             node.meta["val"] = _region_result(*region)
-        elif _may_be_view(node) and storage_ids(node.meta["val"]).isdisjoint(storage_ids(meta_arguments(node))):
+        elif _may_be_view(node) and _is_apart(node):
             node.meta["val"] = _result(node)
 
 
@@ -51,6 +93,12 @@ def _region_result(body: Graph, operands: Any) -> Any:
             placeholder.meta["val"] = operand.meta["val"]
     _share(body)
     return torch.fx.map_arg(body.output_node().args[0], lambda result: result.meta["val"])
+
+
+def _is_apart(node: Node) -> bool:
+    """Returns whether the result of a call has storages, and none of an argument."""
+    own = storage_ids(node.meta["val"])
+    return bool(own) and own.isdisjoint(storage_ids(meta_arguments(node)))
 
 
 def _may_be_view(node: Node) -> bool:
@@ -70,4 +118,7 @@ def _result(node: Node) -> Any:
     if torch.Tag.inplace_view in getattr(target, "tags", ()):
         target = find_functional_variant(target) or target  # the argument keeps its shape
     args, kwargs = meta_arguments(node)
-    return target(*args, **kwargs)
+    result = target(*args, **kwargs)
+    if target in _COPIES:  # a view of equal sizes has the symbols of its argument
+        return result.as_strided(node.meta["val"].shape, result.stride())
+    return result

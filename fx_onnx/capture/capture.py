@@ -18,6 +18,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.aten.shared_storages import share_storages
 from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.callers_precision import autocast_disabled, one_cudnn_precision
 from fx_onnx.capture.captured import Captured, DataCondition
@@ -197,6 +198,7 @@ def _checked(request: Request, result: Captured) -> Capture:
 def _of_program(request: Request, program: ExportedProgram) -> Captured:
     """Returns a program that the user captured, here or in another process."""
     restore_guards(program)
+    share_storages(program.graph)
     runs = PairedRuns(None, program)
     facts = SizeProof(request, program, runs)
     decisions = ("skipped: the model is an ExportedProgram",)
@@ -427,6 +429,7 @@ def _export(
             raise
         except Exception as error:  # the forward is the user's code and may raise anything
             return error
+        share_storages(program.graph)
         changed = record.changed_values
         runs = PairedRuns(model, program, None if changed is None else changed.left)
         facts = SizeProof(request, program, runs)

@@ -35,6 +35,7 @@ __all__ = [
     "GuardOrigin",
     "Question",
     "answered_by_sizes",
+    "answers_of_example",
     "as_made",
     "asks_for_layout",
     "assume_sizes_from_2",
@@ -311,6 +312,31 @@ def ranges_before_hints(shape_env: Any) -> Iterator[None]:
     shape_env.evaluate_sym_node = answered
     try:
         yield
+    finally:
+        shape_env.evaluate_sym_node = evaluate
+
+
+@contextmanager
+def answers_of_example(shape_env: Any) -> Iterator[None]:
+    """Lets the sizes of the example, but at least 2, answer torch's questions about sizes, without guards.
+
+    Without the methods there is no effect; then torch answers by what holds for all sizes.
+    """
+    evaluate = getattr(shape_env, "evaluate_sym_node", None)
+    values = getattr(shape_env, "backed_var_to_val", {})
+    if evaluate is None:
+        yield
+        return
+    larger = {symbol: sympy.Integer(max(int(size), 2)) for symbol, size in values.items() if size.is_Integer}
+
+    def answered(node: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = node.expr.xreplace(larger)
+        return answer if isinstance(answer, BooleanAtom) else evaluate(node, *args, **kwargs)
+
+    shape_env.evaluate_sym_node = answered
+    try:
+        with import_module("torch.fx.experimental._config").patch(backed_size_oblivious=False):
+            yield
     finally:
         shape_env.evaluate_sym_node = evaluate
 

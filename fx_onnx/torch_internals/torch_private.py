@@ -353,8 +353,9 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 
 
 def storage_ids(values: Any) -> set[int]:
-    """Returns the ``storage_id`` of each tensor in a structure."""
-    return {storage_id(value) for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)}
+    """Returns the ``storage_id`` of each tensor in a structure; one that a transform has wrapped has none."""
+    tensors = (value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor))
+    return {storage_id(tensor) for tensor in tensors if not is_wrapped(tensor)}
 
 
 def known_item(tensor: FakeTensor) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -13,7 +13,7 @@ from fx_onnx.capture.patches.data_conditions import current_path
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import OpOverload
+from fx_onnx.torch_internals.torch_private import OpOverload, storage_id, storage_ids
 from fx_onnx.torch_internals.trace_private import left_transforms_undone
 
 __all__ = ["GraphInterpreter"]
@@ -26,14 +26,21 @@ class GraphInterpreter(torch.fx.Interpreter):
     tensor has no axis that another size could remove.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, is_empty: bool, others: list[torch.fx.Node] | None = None) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        is_empty: bool,
+        others: list[torch.fx.Node] | None = None,
+        copies: Mapping[torch.fx.Node, bool] | None = None,
+    ) -> None:
         """Takes the graph, whether an input is empty, and what receives the nodes with another shape.
 
-        With ``others``, the graph runs as in eager mode, without its assertions. ``sizes`` receives the size of each
-        symbol that is a dim of an input, or depends on data.
+        With ``others``, the graph runs as in eager mode, without its assertions. ``copies`` tells which results are
+        views or copies; see ``written_copies``. ``sizes`` receives the size of each symbol that is a dim of an input,
+        or depends on data.
         """
         super().__init__(module)
-        self._is_empty, self._others = is_empty, others
+        self._is_empty, self._others, self._copies = is_empty, others, copies or {}
         self.sizes: dict[Any, Any] = {}
 
     @left_transforms_undone()
@@ -51,6 +58,10 @@ class GraphInterpreter(torch.fx.Interpreter):
             return None
         captured: Any = n.meta.get("val")
         result = super().run_node(n)
+        if n in self._copies:
+            result = self._kept(n, result)
+        if self._others is None and isinstance(result, torch.fx.GraphModule):  # the body of a region, such as no_grad
+            return GraphInterpreter(result, self._is_empty, copies=self._copies).run
         if n.op == "placeholder" and isinstance(captured, torch.Tensor):
             self.sizes.update(zip(map(expression, captured.shape), result.shape, strict=True))
         elif n.target is aten.split.Tensor and len(captured) != len(result):
@@ -61,6 +72,15 @@ class GraphInterpreter(torch.fx.Interpreter):
                 self._others.append(n)
         elif not (self._is_empty or (_fits(result, captured) and self._keeps_shape(n, result))):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
+        return result
+
+    def _kept(self, node: torch.fx.Node, result: torch.Tensor) -> torch.Tensor:
+        """Returns a result that is a view, or a copy, as in the captured graph; a later write tells them apart."""
+        is_view = storage_id(result) in storage_ids([self.env[argument] for argument in node.all_input_nodes])
+        if is_view and not self._copies[node]:
+            return result.clone()
+        if is_view != self._copies[node]:
+            raise ValueError(f"{node.name} is a view in the captured graph, and a copy here")
         return result
 
     def _keeps_shape(self, node: torch.fx.Node, result: Any) -> bool:

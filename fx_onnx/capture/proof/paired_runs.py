@@ -20,6 +20,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.aten.shared_storages import written_copies
 from fx_onnx.capture.patches.data_conditions import UNDECIDED, OffPathError
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
@@ -66,6 +67,7 @@ class PairedRuns:
         """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
         self.sizes: dict[Any, Any] = {}
+        self._copies = written_copies(program.graph_module)
         self._numbers = {on_meta: ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -286,7 +288,7 @@ class PairedRuns:
             for node, spec in self._inputs
         ]  # fmt: skip
         others = self.others if self._chosen is not None else None
-        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others)
+        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others, self._copies)
         self.sizes = interpreter.sizes
         return interpreter.run(*values)
 

@@ -19,9 +19,11 @@ import torch
 from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
+from fx_onnx.aten.shared_storages import written_copies
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
+from fx_onnx.capture.proof.view_conditions import view_conditions
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
@@ -49,6 +51,7 @@ Sizes = Mapping[sympy.Symbol, int]
 BRANCH = "takes another branch for other sizes"
 RAISES = "raises an exception for other sizes"
 EQUATES = "broadcasts one of these sizes to the other"
+WRITES = "makes a view or a copy, depending on the sizes, and writes in place"
 UNDEFINED = "repeats values that it crops, which are undefined"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
@@ -166,6 +169,9 @@ def recorded_conditions(
         for check, is_checked, undefined in kernel_checks(node)
         if check.free_symbols
     ]
+    for expression, line in view_conditions(written_copies(program.graph_module)):
+        part = without_factors(expression.xreplace(defined))
+        conditions.setdefault(part, Condition(part, cause=WRITES, line=line))
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, line, recorded = guard_origin(guard), guard_place(guard), guard.expr

@@ -63,7 +63,7 @@ def _excluded_size(condition: Condition) -> int | None:
     if len(condition.symbols) != 1 or expression.func.__name__ != "Unequality":
         return None
     excluded = [size for size in (0, 1, *SIZES[0]) if not condition.test(size)]
-    return excluded[0] if len(excluded) == 1 or expression.args[0].is_Symbol else None
+    return excluded[0] if len(excluded) == 1 else None
 
 
 def _text(condition: Condition, sizes: InputSizes) -> str:
