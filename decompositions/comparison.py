@@ -51,8 +51,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if not isinstance(elements, Tensor):
         elements = torch.scalar_tensor(elements, device=test_elements.device)
     if not isinstance(test_elements, Tensor):
-        return elements != test_elements if invert else elements == test_elements
-    is_one = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
+        is_one: Tensor = elements == test_elements
+    else:
+        is_one = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
     return ~is_one if invert else is_one
 
 

@@ -1,5 +1,7 @@
 """Decompositions of order statistics and binary searches into sorts and comparisons."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -59,7 +61,7 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 def _with_nan_if_empty(self: Tensor) -> Tensor:
     """Returns the flattened tensor, with one NaN if it is a tensor of floats without elements."""
     flat = self.reshape(-1)
-    missing = at_least(1 - flat.numel(), 0)
+    missing: Any = at_least(1 - flat.numel(), 0)
     if not self.dtype.is_floating_point or is_known(missing, 0):
         return flat
     return torch.cat((flat, flat.new_full((missing,), float("nan"))))

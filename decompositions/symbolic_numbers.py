@@ -127,7 +127,7 @@ def logspace(
     return torch.pow(float(int(base)), exponents.to(torch.float64)).to(dtype)
 
 
-def _between(start: Any, end: Any, steps: int, half: int, dtype: torch.dtype, options: Any) -> Tensor:
+def _between(start: Any, end: Any, steps: int, half: float, dtype: torch.dtype, options: Any) -> Tensor:
     """Returns numbers with equal distances, computed from ``start`` for the first half, else from ``end``."""
     index = torch.arange(steps, dtype=dtype, **options)
     step = (end - start) / at_least(steps - 1, 1)
