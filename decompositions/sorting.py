@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._sizes import at_least, is_known
+from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
@@ -59,7 +59,7 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 def _with_nan_if_empty(self: Tensor) -> Tensor:
     """Returns the flattened tensor, with one NaN if it is a tensor of floats without elements."""
     flat = self.reshape(-1)
-    missing = at_least(1 - flat.numel(), 0)
+    missing = torch.sym_max(1 - flat.numel(), 0)
     if not self.dtype.is_floating_point or is_known(missing, 0):
         return flat
     return torch.cat((flat, flat.new_full((missing,), float("nan"))))
