@@ -48,10 +48,11 @@ def isclose(self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-0
 @decomposes(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Returns whether each element equals one of ``test_elements``. NaN equals none."""
+    is_one: Tensor
     if not isinstance(elements, Tensor):
-        elements = torch.scalar_tensor(elements, device=test_elements.device)
-    if not isinstance(test_elements, Tensor):
-        is_one: Tensor = elements == test_elements
+        is_one = (test_elements == elements).any()
+    elif not isinstance(test_elements, Tensor):
+        is_one = elements == test_elements
     else:
         is_one = (elements.unsqueeze(-1) == test_elements.reshape(-1)).any(-1)
     return ~is_one if invert else is_one

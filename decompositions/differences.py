@@ -74,5 +74,5 @@ def _parabola(x: Tensor, steps: Tensor, count: int, at: int = 1) -> Tensor:
 @decomposes(aten.trapezoid.dx)
 def trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """Returns the integral of the line through points at the distance ``dx``; 0 for no point and for one."""
-    middles: Tensor = (aten.slice.Tensor(y, dim, 1) + aten.slice.Tensor(y, dim, 0, -1)) * 0.5
-    return middles.sum(dim) * dx
+    heights: Tensor = (aten.slice.Tensor(y, dim, 1) + aten.slice.Tensor(y, dim, 0, -1)) * 0.5
+    return heights.sum(dim) * dx

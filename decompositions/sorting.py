@@ -1,11 +1,9 @@
 """Decompositions of order statistics and binary searches into sorts and comparisons."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._sizes import at_least, is_known
+from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
@@ -61,7 +59,7 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 def _with_nan_if_empty(self: Tensor) -> Tensor:
     """Returns the flattened tensor, with one NaN if it is a tensor of floats without elements."""
     flat = self.reshape(-1)
-    missing: Any = at_least(1 - flat.numel(), 0)
+    missing = torch.sym_max(1 - flat.numel(), 0)
     if not self.dtype.is_floating_point or is_known(missing, 0):
         return flat
     return torch.cat((flat, flat.new_full((missing,), float("nan"))))
@@ -120,7 +118,7 @@ def quantile_of_number(
     self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the quantile for one number."""
-    return quantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
+    return quantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
 
 
 @decomposes(aten.nanquantile.scalar)
@@ -128,7 +126,7 @@ def nanquantile_of_number(
     self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the quantile of the elements that are not NaN, for one number."""
-    return nanquantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
+    return nanquantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
 
 
 def _along(self: Tensor, dim: int | None) -> tuple[Tensor, int]:

@@ -13,6 +13,7 @@ from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.symbolic_sizes import Size
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.known_sizes import known_sizes
 from fx_onnx.translations._known_tensors import filled
 from fx_onnx.translations._masked_reads import gather_mask
 from fx_onnx.translations._movement import as_index, broadcast
@@ -71,10 +72,28 @@ def _parts(op: Emitter, index: Value) -> list[Value]:
 
 def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
     """Returns the indices, broadcast to ``sizes``, along a new last axis, as GatherND and ScatterND require."""
-    columns = [
-        op.Unsqueeze(_broadcast(op, op.cast(index, DataType.INT64), sizes), [-1]) for index in indices.by_axis.values()
-    ]
-    return columns[0] if len(columns) == 1 else op.Concat(*columns, axis=-1)
+    columns = [_broadcast(op, op.cast(index, DataType.INT64), sizes) for index in indices.by_axis.values()]
+    return _joined(op, indices, columns)
+
+
+def _joined(op: Emitter, indices: Indices, columns: Sequence[Value]) -> Value:
+    """Returns the indices, which are broadcast to each other as ``columns``, along a new last axis.
+
+    The size of ``i[:1]`` is 1 also for an empty i, and ONNX Runtime's Concat of an empty column and another one reads
+    memory that nothing has written. So beside an index that is not computed, a computed one is reshaped to its known
+    sizes, which fails where it is empty.
+    """
+    has_certain_size = any(index.producer() is None for index in indices.by_axis.values())
+
+    def with_last_axis(column: Value) -> Value:
+        sizes = known_sizes(column) if has_certain_size and column.producer() is not None else None
+        if sizes and all(isinstance(size, int) and size > 0 for size in sizes):
+            return op.reshape(column, [*sizes, 1])
+        return op.Unsqueeze(column, [-1])
+
+    if len(columns) == 1:
+        return op.Unsqueeze(columns[0], [-1])
+    return op.Concat(*map(with_last_axis, columns), axis=-1)
 
 
 def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
@@ -178,18 +197,14 @@ def _where_mask(op: Emitter, self: Value, values: Value, axis: int, mask: Value)
 def _written_coordinates(op: Emitter, read: Indices) -> Value:
     """Returns the written coordinates: the indices broadcast to each other along a new last axis."""
     columns = list(read.by_axis.values())
-    if len(columns) == 1:
-        return op.Unsqueeze(op.cast(columns[0], DataType.INT64), [-1])
     if all(op.sizes(column) == (-1,) for column in columns) or _have_same_sizes(op, columns):
-        return op.Concat(*(op.Unsqueeze(op.cast(column, DataType.INT64), [-1]) for column in columns), axis=-1)
+        return _joined(op, read, [op.cast(column, DataType.INT64) for column in columns])
     known = [op.sizes(column) for column in columns if op.sizes(column) != (-1,)]
     sizes = np.broadcast_shapes(*known) if len(known) == len(columns) and _are_static(known) else None
     if sizes is not None:
         return coordinates(op, read, sizes)
     shape = _broadcast_shape(op, columns)
-    return op.Concat(
-        *(op.Unsqueeze(op.Expand(op.cast(column, DataType.INT64), shape), [-1]) for column in columns), axis=-1
-    )
+    return _joined(op, read, [op.Expand(op.cast(column, DataType.INT64), shape) for column in columns])
 
 
 def _have_same_sizes(op: Emitter, columns: Sequence[Value]) -> bool:

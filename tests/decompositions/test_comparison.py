@@ -40,3 +40,6 @@ def test_isin() -> None:
     assert_matches_torch(aten.isin.Tensor_Tensor, x[:3].unique(), numbers[1:4:2], assume_unique=True)
     assert_matches_torch(aten.isin.Tensor_Tensor, torch.tensor([[0, 1], [2, 3]]), torch.tensor([3, 0, 5]))
     assert_matches_torch(aten.isin.Tensor_Scalar, x, torch.nan)
+    tenth = torch.tensor([0.1, 0.2], dtype=torch.float64)
+    assert_matches_torch(aten.isin.Tensor_Scalar, tenth, 0.1)
+    assert_matches_torch(aten.isin.Scalar_Tensor, 0.1, tenth)

@@ -1,7 +1,11 @@
 """Reads and writes by index tensors."""
 
+import pytest
 import torch
+from torch.export import Dim
 
+import fx_onnx
+from tests.compare import assert_close
 from tests.harness import Case, arg, b8, cases, check, f16, f32, i32, i64
 
 aten = torch.ops.aten
@@ -101,6 +105,27 @@ def test_writes(case: Case) -> None:
 )
 def test_along_an_axis(case: Case) -> None:
     check(case)
+
+
+class FirstRow(torch.nn.Module):
+    """Reads and writes at the first of some rows, in a column of the model."""
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the element, and x with 3 there."""
+        first, column = rows[:1], torch.tensor([1])
+        return x[first, column], x.index_put((first, column), torch.tensor(3.0))
+
+
+@pytest.mark.parametrize("opset", [13, 18, 23])
+def test_an_empty_slice_beside_another_index_is_an_error(opset: int) -> None:
+    """The model says that it has one row, and ONNX Runtime's Concat would read memory that nothing has written."""
+    x, rows, module = torch.rand(4, 3), torch.tensor([2, 1]), FirstRow().eval()
+    shapes = ({}, {0: Dim.AUTO})
+    program = fx_onnx.export(module, (x, rows), dynamic_shapes=shapes, opset_version=opset, verbose=False)
+    for given in (rows, rows[:1]):
+        assert_close(program(x, given), module(x, given))
+    with pytest.raises(fx_onnx.OnnxExporterError, match="cannot be reshaped"):
+        program(x, rows[:0])
 
 
 def test_the_helper_makes_arguments() -> None:
