@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.aten.shared_storages import share_storages
-from fx_onnx.torch_internals.torch_private import storage_id
+from fx_onnx.aten.shared_storages import share_storages, written_copies
+from fx_onnx.torch_internals.torch_private import size_oblivious, storage_id
 
 
 class Module(nn.Module):
@@ -108,3 +108,29 @@ def test_a_program_without_writes_stays_as_it_is() -> None:
     program = reloaded(torch.export.export(Module(lambda _, x: x.t()), (torch.randn(3, 4),)))
     share_storages(program.graph)
     assert len({storage_id(node.meta["val"]) for node in program.graph.nodes if node.op != "output"}) == 3
+
+
+def copies(function: Callable[[Tensor], Any], *example: int) -> list[bool]:
+    """Returns whether each call that may copy returned a view, in a capture that takes no size of its example."""
+    dims = ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},)
+    with size_oblivious():
+        module = Module(lambda _, x: function(x * 1))
+        program = torch.export.export(module, (torch.randn(example),), dynamic_shapes=dims)
+    share_storages(program.graph)
+    return list(written_copies(program.graph_module).values())
+
+
+@pytest.mark.parametrize(
+    ("function", "example", "expected"),
+    [
+        (lambda y: (y.t().reshape(-1).add_(1), y)[1], (3, 4), [False]),
+        (lambda y: (y.t().reshape(-1), y.add_(1))[0], (3, 4), [False]),
+        (lambda y: (y.reshape(-1).add_(1), y)[1], (3, 4), [True]),
+        (lambda y: (y[:, ::2].reshape(-1).add_(1), y)[1], (3, 4), [True]),
+        (lambda y: (y[:, ::2].reshape(-1).add_(1), y)[1], (3, 5), [False]),
+        (lambda y: y.add_(1).t().reshape(-1), (3, 4), []),
+        (lambda y: y.t().reshape(-1), (3, 4), []),
+    ],
+)
+def test_calls_that_may_copy_beside_a_write(function: Any, example: tuple[int, ...], expected: list[bool]) -> None:
+    assert copies(function, *example) == expected

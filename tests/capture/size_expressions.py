@@ -187,6 +187,13 @@ def into_tail(x, n):
     return y
 
 
+def into_copy_without_grad(x, n, m):
+    y = x.clone()
+    with torch.no_grad():
+        y.t().reshape(-1)[0] = 4
+    return y
+
+
 def two_pieces(x, n):
     first, second = x.split(5)
     return second * 2, first
@@ -823,6 +830,8 @@ FAMILIES = (
         lambda x, n, m: (y := x.clone(), y.mT.reshape(y.shape).add_(1))[0],
         Row(lambda x, n, m: (y := x.clone(), y.mT.reshape(y.shape).add_(1))[0], (4, 4)),
         Row(lambda x, n, m: (y := x.clone(), y.t().contiguous().fill_(4))[0], (4, 1)),
+        Row(lambda x, n, m: (y := x.clone(), y.t().contiguous().fill_(4))[0], (1, 1)),
+        into_copy_without_grad,
         lambda x, n, m: (y := x.clone(), y.t().contiguous(), y.add_(1))[1],
         lambda x, n, m: (y := x.clone(), y[:1].expand_as(y).reshape(-1), y.add_(1))[1],
         lambda x, n, m: (y := x.clone(), y.t().contiguous().t().contiguous().add_(1))[0],

@@ -166,3 +166,20 @@ def test_a_check_of_a_float_is_no_guard() -> None:
     assert all(deferring(env, expression) for expression in (size > 1, number > 0, number < size))
     recorded = {symbol: [check.expr for check in kept] for symbol, kept in checks.items()}
     assert recorded == {None: [size > 1], number: [number > 0, number < size]}
+
+
+def test_answers_of_example() -> None:
+    with size_oblivious():
+        program = torch.export.export(
+            Function(lambda x: x * 2), (torch.ones(1, 4),), dynamic_shapes={"x": {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}}
+        )
+    (x,) = (node for node in program.graph.nodes if node.name == "x")
+    rows, columns = x.meta["val"].shape
+    shape_env = rows.node.shape_env
+    before = len(shape_env.guards)
+    with guard_private.answers_of_example(shape_env):
+        assert bool(columns == 4)
+        assert not bool(columns == 3 * rows)
+        assert bool(columns == 2 * rows)  # the sizes are 2 and 4
+        assert not bool(rows == 1)
+    assert len(shape_env.guards) == before

@@ -78,8 +78,9 @@ class GraphInterpreter(torch.fx.Interpreter):
         """Returns a result that is a view, or a copy, as in the captured graph; a later write tells them apart."""
         is_view = storage_id(result) in storage_ids([self.env[argument] for argument in node.all_input_nodes])
         if is_view and not self._copies[node]:
-            return result.clone()
-        if is_view != self._copies[node]:
+            memory_format: Any = node.kwargs.get("memory_format", torch.contiguous_format)
+            return result.clone(memory_format=memory_format)
+        if is_view != self._copies[node] and 0 not in result.shape:
             raise ValueError(f"{node.name} is a view in the captured graph, and a copy here")
         return result
 

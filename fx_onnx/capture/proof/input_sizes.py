@@ -22,7 +22,7 @@ from fx_onnx.capture.dynamic_dims import (
     has_dim,
     integer_inputs,
 )
-from fx_onnx.capture.proof.size_candidates import Condition, Sizes, all_hold
+from fx_onnx.capture.proof.size_candidates import WRITES, Condition, Sizes, all_hold
 from fx_onnx.capture.request import Request
 from fx_onnx.sizes.size_text import sizes_in_words
 from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes, resized_empty
@@ -119,6 +119,8 @@ class InputSizes:
         if condition.raises and condition.guard is None:  # it holds for the values of indices, of any size
             tried = (1, *tried)
         sizes = [self.requested(symbol, tried) for symbol in symbols]
+        if condition.cause == WRITES:  # nothing is written where a tensor is empty
+            sizes = [[size for size in requested if size] for requested in sizes]
         points: Any = itertools.product(*sizes)
         if len(symbols) >= MANY:
             given = [self.larger[symbol] for symbol in symbols]

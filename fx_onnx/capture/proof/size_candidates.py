@@ -37,6 +37,7 @@ __all__ = [
     "EQUATES",
     "RAISES",
     "UNDEFINED",
+    "WRITES",
     "Condition",
     "Sizes",
     "all_hold",

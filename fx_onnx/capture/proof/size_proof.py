@@ -30,6 +30,7 @@ from fx_onnx.capture.proof.size_candidates import (
     EQUATES,
     RAISES,
     UNDEFINED,
+    WRITES,
     Condition,
     Sizes,
     all_hold,
@@ -113,7 +114,7 @@ class SizeProof:
             if not any(all_hold(others, point) for point in kept[condition]):
                 del kept[condition]
         proven = list(kept)
-        for further in (self._small_sizes, self._joint_ones, self._inner_sizes):
+        for further in (self._small_sizes, self._joint_ones, self._joint_others, self._inner_sizes):
             proven += list(further(proven))
         proven.sort(key=lambda condition: condition.kind)
         if (shape_env := self.sizes.shape_env) is not None:
@@ -343,7 +344,10 @@ class SizeProof:
         is_allowed = all_hold(kept, together)
         if len(ones) > 1 and is_allowed and self._runs.outcome(together) is Outcome.EQUAL:
             alone = {symbol: self._changed_questions(larger, {**larger, symbol: 1}) for symbol in ones}
-            ones = {s: guard for s, guard in ones.items() if any(question.holds(together) for question in alone[s])}
+            ones = {
+                symbol: guard for symbol, guard in ones.items()
+                if guard.cause == WRITES or any(question.holds(together) for question in alone[symbol])
+            }  # fmt: skip
         findings: list[Condition] = []
         for symbol, size, condition in (*((s, 1, c) for s, c in ones.items()), *((s, 0, c) for s, c in zeros.items())):
             point = self.sizes.at(symbol, size, [*kept, *findings])
@@ -369,6 +373,21 @@ class SizeProof:
         if outcome in (Outcome.DIFFERENT, Outcome.RENUMBERED):
             asked = [question for question in self._changed_questions(self.sizes.larger, sizes) if question.is_own]
             yield from asked or ([one_is_larger(ones)] if outcome is Outcome.DIFFERENT else [])
+
+    def _joint_others(self, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields that one of several dims is 1, as in the example, if the program is another one where none is.
+
+        Of ``x.t().contiguous()`` torch asks whether each size is 1, and a copy is needed only where neither is.
+        """
+        larger, disproved = self.sizes.larger, disproved_guards(self.sizes.shape_env) if self.sizes.shape_env else []
+        fixed = [s for s in larger if sympy.Eq(s, 1) in disproved and {2, 3} <= {*self.sizes.requested(s, (2, 3))}]
+        for number in sorted({2, len(fixed)}) if len(fixed) > 1 else ():
+            for symbols in itertools.combinations(fixed, number):
+                point = {**larger, **dict(zip(symbols, itertools.cycle((2, 3)), strict=False))}
+                tried = self._runs.decided([point]) if all_hold(kept, point) else []
+                if any(outcome in _WRONG | {Outcome.RENUMBERED} for _, outcome in tried):
+                    condition = Condition(sympy.Or(*(sympy.Eq(symbol, 1) for symbol in symbols)))
+                    yield self._witnessed(condition, tried, _WRONG)
 
     def _inner_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields conditions on sizes inside of the program that are 0 or 1, and on negative arguments.
