@@ -118,7 +118,7 @@ def quantile_of_number(
     self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the quantile for one number."""
-    return quantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
+    return quantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
 
 
 @decomposes(aten.nanquantile.scalar)
@@ -126,7 +126,7 @@ def nanquantile_of_number(
     self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the quantile of the elements that are not NaN, for one number."""
-    return nanquantile(self, torch.scalar_tensor(q, dtype=self.dtype), dim, keepdim, interpolation=interpolation)
+    return nanquantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
 
 
 def _along(self: Tensor, dim: int | None) -> tuple[Tensor, int]:
