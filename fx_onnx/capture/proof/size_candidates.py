@@ -23,7 +23,6 @@ from fx_onnx.aten.shared_storages import written_copies
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
-from fx_onnx.capture.proof.view_conditions import view_conditions
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
@@ -170,8 +169,7 @@ def recorded_conditions(
         for check, is_checked, undefined in kernel_checks(node)
         if check.free_symbols
     ]
-    for expression, line in view_conditions(written_copies(program.graph_module)):
-        part = without_factors(expression.xreplace(defined))
+    for part, line in _of_views(program, defined):
         conditions.setdefault(part, Condition(part, cause=WRITES, line=line))
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
@@ -192,6 +190,15 @@ def recorded_conditions(
     for bound in (*checks, *(bound for bound, _ in bounds)):
         conditions.setdefault(bound.expression, bound)
     return list(conditions.values())
+
+
+def _of_views(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> Iterator[tuple[Any, str]]:
+    """Yields the conditions under which calls beside a write return a view or a copy, and their places."""
+    if copies := written_copies(program.graph_module):  # few programs need the file
+        from fx_onnx.capture.proof.view_conditions import view_conditions
+
+        for condition, line in view_conditions(copies):
+            yield without_factors(condition.xreplace(defined)), line
 
 
 def _is_nonempty(condition: Any) -> bool:
