@@ -74,8 +74,14 @@ class SymbolicFunction:
         with replace_attribute(*TYPE_INFERENCE, lambda *_: None):
             try:
                 result = unwrapped(self.function(GraphContext(op, call), *arguments, **keywords))
-            except SymbolicValueError as error:  # with sentences about TorchScript's nodes
-                raise ValueError(_reason(str(error))) from error
+            except SymbolicValueError as error:
+                argument = re.search(r"'onnx::Constant' for argument '(\w+)'", str(error))
+                if argument is None:
+                    raise
+                raise ValueError(  # torch.onnx's parse_args tells of TorchScript's nodes
+                    f"its argument {argument[1]} must be a constant, but the model computes it (is a quantizer not "
+                    "calibrated?)"
+                ) from error
         if isinstance(result, list):
             return [_in_precision_of(op, *pair) for pair in zip_longest(result, op.out[: len(result)])]
         return _in_precision_of(op, result, op.out[0]) if op.out else result
@@ -131,14 +137,6 @@ class SymbolicFunction:
             return keywords
         names = {parameter.name for parameter in parameters if parameter.kind not in _VARIADIC}
         return {name: value for name, value in keywords.items() if name in names}
-
-
-def _reason(text: str) -> str:
-    """Returns why torch.onnx's ``parse_args`` refuses an argument."""
-    argument = re.search(r"'onnx::Constant' for argument '(\w+)'", text)
-    if argument is None:
-        return text
-    return f"its argument {argument[1]} must be a constant, but the model computes it (is a quantizer not calibrated?)"
 
 
 def _in_precision_of(op: Emitter, value: Any, result: Any) -> Any:

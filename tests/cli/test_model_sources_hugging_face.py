@@ -68,8 +68,8 @@ def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
             load(f"hf:{llama}", task=task, with_past=False)
         assert str(refused.value) == (
             f"transformers has no llama model for the task {task!r}; its tasks are question-answering, "
-            "text-classification, text-generation, token-classification, feature-extraction, image-feature-extraction, "
-            "sentence-similarity. [fx-onnx explain FX1020]"
+            "text-classification, text-generation, multi-token-prediction, token-classification, feature-extraction, "
+            "image-feature-extraction, sentence-similarity. [fx-onnx explain FX1020]"
         )
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
