@@ -90,43 +90,29 @@ def nanmedian(self: Tensor) -> Tensor:
     return nanmedian_dim(_with_nan_if_empty(self), 0)[0]
 
 
-@decomposes(aten.quantile.default)
+@decomposes(aten.quantile.default, aten.quantile.scalar)
 def quantile(
-    self: Tensor, q: Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    self: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the elements at q of the way from the smallest to the largest; NaN if an element is NaN."""
+    q = q if isinstance(q, Tensor) else self.new_full((), q)
     tensor, axis = _along(self, dim)
     nan = tensor.isnan().any(axis, keepdim=True)
     values = _at(tensor.sort(axis)[0], q, tensor.shape[axis], axis, interpolation).masked_fill(nan, float("nan"))
     return _quantiles_first(values, axis, q.dim(), self.dim() if dim is None else min(self.dim(), 1), keepdim)
 
 
-@decomposes(aten.nanquantile.default)
+@decomposes(aten.nanquantile.default, aten.nanquantile.scalar)
 def nanquantile(
-    self: Tensor, q: Tensor, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    self: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """Returns the quantiles of the elements that are not NaN; NaN if all are NaN."""
+    q = q if isinstance(q, Tensor) else self.new_full((), q)
     tensor, axis = _along(self, dim)
     nan = tensor.isnan()
     count, ordered = (~nan).sum(axis, keepdim=True), tensor.masked_fill(nan, float("inf")).sort(axis)[0]
     values = _at(ordered, q, count, axis, interpolation).masked_fill(count == 0, float("nan"))
     return _quantiles_first(values, axis, q.dim(), self.dim() if dim is None else min(self.dim(), 1), keepdim)
-
-
-@decomposes(aten.quantile.scalar)
-def quantile_of_number(
-    self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
-    """Returns the quantile for one number."""
-    return quantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
-
-
-@decomposes(aten.nanquantile.scalar)
-def nanquantile_of_number(
-    self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
-    """Returns the quantile of the elements that are not NaN, for one number."""
-    return nanquantile(self, self.new_full((), q), dim, keepdim, interpolation=interpolation)
 
 
 def _along(self: Tensor, dim: int | None) -> tuple[Tensor, int]:

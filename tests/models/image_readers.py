@@ -35,7 +35,7 @@ class Reader(NamedTuple):
         config: returns the config of the model.
         processor: returns its image processor.
         tokens: the key of its special tokens, which begin at ``IMAGE``.
-        mark: what stands for an image in a prompt.
+        mark: the text that stands for an image in a prompt.
         sizes: the heights and widths of two images.
         types: the parameter that tells transformers which tokens are images, if there is one.
     """
