@@ -179,9 +179,7 @@ def _export(arguments: dict[str, Any]) -> ONNXProgram:
         if positional:
             find("arguments", "positional arguments")(positional)
         if isinstance(arguments["model"], (str, os.PathLike)):
-            from fx_onnx.capture.model_files import load_model
-
-            arguments["model"] = load_model(arguments["model"])
+            arguments["model"] = find("models", "file")(arguments["model"])
         if removed:
             arguments |= find("arguments", "removed keywords")(
                 removed, arguments, {**_DEFAULTS, **_OF_REMOVED_KEYWORDS}
@@ -237,8 +235,8 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
     from fx_onnx.passes.rules import with_named
     from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.targets.known_targets import find_target
+    from fx_onnx.translation.own_translations import PLUGINS
     from fx_onnx.translation.symbolic_registry import registered
-    from fx_onnx.translation.user_translations import plugin_translations
 
     target = None if given["target"] is None else find_target(given["target"])
     version = given["opset_version"]
@@ -260,7 +258,7 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
         autograd_inlining=given["autograd_inlining"],
         custom_translation_table=given["custom_translation_table"] or {},
         registered_symbolics=registered(opset),
-        plugin_translations=plugin_translations(opsets.native(opset)),
+        plugin_translations=find("translations", "plug-ins")(opsets.native(opset)) if PLUGINS.names() else (),
         custom_opsets=given["custom_opsets"] or {},
         modules_as_functions=given["export_modules_as_functions"],
         destination=given["f"],

@@ -28,7 +28,6 @@ from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.size_branches import branch_on_data_sizes
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
-from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.capture.callers_precision import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
@@ -67,8 +66,8 @@ from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_logs import redirect_torch_logs
 from fx_onnx.torch_internals.torch_private import unset_fake_temporarily
 from fx_onnx.torch_internals.trace_private import left_transforms_undone
-from fx_onnx.translation import io_names, user_translations
-from fx_onnx.translation.symbolic_registry import PYTHON_OP
+from fx_onnx.translation import io_names
+from fx_onnx.translation.own_translations import OwnTranslations
 from fx_onnx.translation.translate import translate
 from fx_onnx.translation.translation_origins import TranslationOrigins
 from fx_onnx.translations.training_forms import TRAINING_FORMS
@@ -94,10 +93,12 @@ class CapturedJob(Job):
     Attributes:
         captured: the ExportedProgram and the facts about its dynamic dims.
         table: the translations of the native opset, with the user's translations.
+        own: the user's translations.
     """
 
     captured: Capture
     table: TranslationTable
+    own: OwnTranslations
 
 
 @dataclass(frozen=True)
@@ -118,42 +119,30 @@ class OnnxJob(CapturedJob):
 
 
 def _capture(job: Job) -> CapturedJob:
-    custom, registered = job.options.custom_translation_table, job.options.registered_symbolics
-    python_op, table = registered.get(PYTHON_OP), translation_table(opsets.native(job.options.opset))
+    table = translation_table(opsets.native(job.options.opset))
     if job.request.keeps_training_forms:
         table = table.extended(TRAINING_FORMS)
     if job.options.target is not None:
         table = table.extended(job.options.target.translations)
-    if plugins := job.options.plugin_translations:
-        table = table.extended(plugins)
-        job.log.decided("capture", f"plug-ins translate {', '.join(sorted(str(plugin.target) for plugin in plugins))}")
-    table = user_translations.with_custom(table, registered, custom)
+    own = OwnTranslations(job.options, table)
+    table = own.extended(table)
     if job.options.operator_export_type:
         table = table.with_fallback(find("translations", "operator_export_type")(job.options.operator_export_type))
-    if unknown := user_translations.without_operator(registered):
-        job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
-    keys = [*custom, *(plugin.target for plugin in plugins)]
-    functions, whole = user_translations.functions(keys), user_translations.kept_functions_of(keys)
-    kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
+    for note in own.room.notes() if own.room is not None else ():
+        job.log.decided("capture", note)
     quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
     timed = measure_modules() if job.log.detailed else nullcontext(job.log.module_seconds)
-    with (
-        CAPTURE_LOCK,
-        quiet,
-        timed as job.log.module_seconds,
-        autograd_functions.trace_as_operators(functions, **kept),
-        kept_functions.keep_functions(whole),
-    ):
+    with CAPTURE_LOCK, quiet, timed as job.log.module_seconds, own.traced():
         captured = capture(job.request, partial(job.log.decided, "capture"))
     job.log.captured = captured
-    job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)
-    return CapturedJob(job.request, job.options, job.log, captured, job.log.table)
+    job.log.table = table if own.room is None else own.room.with_functions(captured.exported_program, table)
+    return CapturedJob(job.request, job.options, job.log, captured, job.log.table, own)
 
 
 def _lower_vmap(job: CapturedJob) -> AtenJob:
     with CAPTURE_LOCK:  # torch traces the graph again
         program = lower_vmap(AtenProgram.captured(job.captured.exported_program))
-    return AtenJob(job.request, job.options, job.log, job.captured, job.table, program)
+    return AtenJob(job.request, job.options, job.log, job.captured, job.table, job.own, program)
 
 
 def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob], AtenJob]:
@@ -170,14 +159,11 @@ def _branch_on_data_sizes(job: AtenJob) -> AtenJob:
 
 
 def _decompose(job: AtenJob) -> AtenJob:
-    # The forward of an autograd.Function is traced where its symbolic function declines, unless it must stay whole.
-    keeps = job.options.keeps_autograd_functions
-    forwards = {} if keeps else kept_functions.computations(job.captured.exported_program)
-    program = job.log.decomposed = decompose(job.aten, job.table, forwards)
-    if custom := job.options.custom_translation_table:
-        unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)
-        if unused:
-            job.log.decided("decompose", f"custom_translation_table has unused entries: {', '.join(unused)}")
+    room, captured = job.own.room, job.captured.exported_program
+    program = decompose(job.aten, job.table, {} if room is None else room.computations(captured))
+    job.log.decomposed = program
+    if room is not None and (unused := room.unused(captured, program.graphs)):
+        job.log.decided("decompose", unused)
     for relation, call in program.size_relations.items():
         message = describe_relation(relation, call, job.captured.dim_labels)
         job.log.decided("decompose", message)
@@ -197,7 +183,7 @@ def _translate(job: AtenJob) -> OnnxJob:
     job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
     if job.options.has_weights_as_inputs or job.request.keeps_training_forms:
         keep_weights(model)
-    return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
+    return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.own, job.log.program)
 
 
 def _model(job: AtenJob) -> ir.Model:
@@ -208,7 +194,7 @@ def _model(job: AtenJob) -> ir.Model:
 
 def _aten_job(job: CapturedJob, path: Capture) -> AtenJob:
     """Returns the job of another path, after the stages up to translation."""
-    captured: Any = CapturedJob(job.request, job.options, job.log, path, job.table)
+    captured: Any = CapturedJob(job.request, job.options, job.log, path, job.table, job.own)
     names = [stage.name for stage in STAGES]
     for stage in STAGES[names.index("capture") + 1 : names.index("translate")]:
         if stage.applies(job.options):

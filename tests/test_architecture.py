@@ -40,8 +40,9 @@ CORE = {
 MAY_IMPORT = {
     "applications": {"libraries"},
     "backends": set(),
-    "cli": {"applications", "integrations", "verification"},
-    "compat": {"verification"},
+    "cli": {"applications", "integrations", "saved_programs", "verification"},
+    "compat": {"custom_translations", "verification"},
+    "custom_translations": set(),
     "data_branches": set(),
     "faster_tracing": set(),
     "integrations": set(),
@@ -49,6 +50,7 @@ MAY_IMPORT = {
     "quantized_weights": set(),
     "references": set(),
     "report": {"verification"},
+    "saved_programs": set(),
     "torchscript": set(),
     "verification": set(),
 }

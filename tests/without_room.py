@@ -134,6 +134,11 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
         lambda: fx_onnx.symbolic_helper.parse_args,
         lambda: fx_onnx.verification.find_mismatch,
     ],
+    "custom_translations": [
+        lambda: fx_onnx.export(Function(Gelu.apply), (_X,)),
+        lambda: _export(custom_translation_table={torch.ops.aten.relu.default: lambda op, x: op.Relu(x)}),
+        lambda: _export(autograd_inlining=False),
+    ],
     "data_branches": [],
     "faster_tracing": [],
     "integrations": [lambda: fx_onnx.replacing_torch_onnx()],
@@ -141,12 +146,21 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
     "quantized_weights": [lambda: fx_onnx.export(Quantized(), (_X,)), lambda: fx_onnx.quantize(_program, [_X])],
     "references": [lambda: _program.save("model.onnx", weights_from="model.safetensors")],
     "report": [lambda: _program.save_html("report.html"), lambda: _program.view(), lambda: _export(report=True)],
+    "saved_programs": [lambda: fx_onnx.export("model.pt2"), lambda: fx_onnx.export(_loaded(), (_X,))],
     "torchscript": [
         lambda: fx_onnx.export(torch.jit.script(nn.ReLU()), (_X,)),
         lambda: fx_onnx.export(nn.Sequential(torch.jit.script(nn.ReLU())), (_X,)),
     ],
     "verification": [lambda: _program.verify(), lambda: fx_onnx.verify(_program, (_X,)), lambda: _export(verify=True)],
 }
+
+
+def _loaded() -> torch.export.ExportedProgram:
+    file = io.BytesIO()
+    shapes = ({0: torch.export.Dim("rows")},)
+    torch.export.save(torch.export.export(nn.Linear(4, 4), (_X,), dynamic_shapes=shapes), file)
+    file.seek(0)
+    return torch.export.load(file)
 
 
 def _detection() -> tuple[nn.Module, tuple[Tensor, ...]]:

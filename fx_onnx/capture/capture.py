@@ -60,7 +60,6 @@ from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.proof.size_words import message_id, sentence
 from fx_onnx.capture.python_state import compares_identity
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.saved_guards import restore_guards
 from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.state_calls import dependent_values
 from fx_onnx.extension_points.rooms import find, is_installed
@@ -70,6 +69,7 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.torch_internals.dynamo_private import keep_marks
+from fx_onnx.torch_internals.guard_private import is_from_file
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import FakeTensor, pytree, size_oblivious
 
@@ -197,7 +197,9 @@ def _checked(request: Request, result: Captured) -> Capture:
 
 def _of_program(request: Request, program: ExportedProgram) -> Captured:
     """Returns a program that the user captured, here or in another process."""
-    restore_guards(program)
+    shape_env = dynamic_dims.shape_env_of_inputs(program)
+    if shape_env is not None and program.range_constraints and is_from_file(shape_env):
+        find("capture", "guards of a file")(program, shape_env)
     share_storages(program.graph)
     runs = PairedRuns(None, program)
     facts = SizeProof(request, program, runs)

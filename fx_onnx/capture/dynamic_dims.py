@@ -102,6 +102,12 @@ def shape_env_of(value: Any) -> Any:
     return getattr(getattr(value, "fake_mode", None), "shape_env", None)
 
 
+def shape_env_of_inputs(program: ExportedProgram) -> Any:
+    """Returns torch's ShapeEnv of the inputs of a program; None without a fake tensor."""
+    values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
+    return next(filter(None, map(shape_env_of, values)), None)
+
+
 def captured_inputs(request: Request, program: ExportedProgram) -> list[CapturedInput]:
     """Returns the tensors among the graph's inputs, in order."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}

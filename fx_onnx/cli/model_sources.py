@@ -43,7 +43,7 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
         with _failures_of(source):
             value = _import(module, name)
         return _of_object(value, source)
-    from fx_onnx.capture.model_files import load_model
+    from fx_onnx.saved_programs.model_files import load_model
 
     return ModelSource(load_model(source))
 

@@ -19,13 +19,13 @@ from onnx_ir.tensor_adapters import TorchTensor
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.compat.jit_scalar_type import JitScalarType
+from fx_onnx.custom_translations.onnxscript_functions import call_script
 from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.arguments import shown
 from fx_onnx.onnx_model import dtypes, metadata
 from fx_onnx.onnx_model.weights import as_torch
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.known_sizes import known_sizes
-from fx_onnx.translation.onnxscript_functions import call_script
 
 
 def wrapped(argument: Any, op: Emitter) -> Any:

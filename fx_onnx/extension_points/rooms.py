@@ -22,6 +22,7 @@ ROOMS: Mapping[str, str] = {
     "backends": "exports to opsets below 18 and for other runtimes than ONNX Runtime's CPU provider",
     "cli": "is the command fx-onnx",
     "compat": "has torch.onnx's older interface: symbolic functions, older keywords, and modules as functions",
+    "custom_translations": "exports with the translations of users, of plug-ins and of symbolic functions",
     "data_branches": "exports Python branches on data as If",
     "faster_tracing": "makes torch.export faster",
     "integrations": "lets other programs export through fx_onnx",
@@ -29,6 +30,7 @@ ROOMS: Mapping[str, str] = {
     "quantized_weights": "exports weights of 8, 4 and 2 bits",
     "references": "saves models that read their weights from the files of a checkpoint",
     "report": "writes reports",
+    "saved_programs": "exports models of files",
     "torchscript": "exports TorchScript modules and functions",
     "verification": "compares programs with their modules",
 }
@@ -188,8 +190,10 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "capture": {
         "faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing",
         "paths": "fx_onnx.data_branches.paths:capture_paths",
+        "guards of a file": "fx_onnx.saved_programs.saved_guards:restore_guards",
     },
     "models": {
+        "file": "fx_onnx.saved_programs.model_files:load_model",
         "TorchScript": "fx_onnx.torchscript.scripted_module:scripted_module",
         "TorchScript submodules": "fx_onnx.torchscript.scripted_module:interpreted_submodules",
         "mode of TorchScript": "fx_onnx.torchscript.scripted_module:reads_mode",
@@ -206,6 +210,8 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")}
     | {f"fx_onnx::{name}": "fx_onnx.quantized_weights.weight_translations" for name in ("stored", "dequantize")},
     "translations": {
+        "custom": "fx_onnx.custom_translations.export_translations:ExportTranslations",
+        "plug-ins": "fx_onnx.custom_translations.user_translations:plugin_translations",
         "symbolic functions": "fx_onnx.compat.symbolic_functions:SymbolicFunction",
         "operator_export_type": "fx_onnx.compat.fallback_nodes:fallback",
         "float4 weight": "fx_onnx.quantized_weights.weight_translations:float4_weight",

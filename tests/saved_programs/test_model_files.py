@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.capture.model_files import load_model
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.saved_programs.model_files import load_model
 
 X = torch.randn(4, 8)
 

@@ -17,13 +17,11 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.capture.dynamic_dims import shape_env_of
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import (
     integer_functions,
-    is_from_file,
     python_of_guards,
     set_guards,
 )
@@ -44,12 +42,9 @@ def _functions() -> Mapping[Any, Callable[..., Any]]:
     return {**_OPERATORS, **integer_functions()}
 
 
-def restore_guards(program: ExportedProgram) -> None:
+def restore_guards(program: ExportedProgram, shape_env: Any) -> None:
     """Makes the guards of a program from a file those of its symbols; warns of each that it cannot read."""
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-    shape_env = next(filter(None, map(shape_env_of, values.values())), None)
-    if shape_env is None or not is_from_file(shape_env):
-        return
     sizes, guards = _sizes_by_source(values), []
     for code in python_of_guards(program):
         try:

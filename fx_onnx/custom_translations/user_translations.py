@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 import onnxscript
 import torch
-from torch.fx import Graph
 
-from fx_onnx.capture import autograd_functions, kept_functions
-from fx_onnx.extension_points.plugins import Group, Plugin
+from fx_onnx.custom_translations import autograd_functions, kept_functions
+from fx_onnx.custom_translations.onnxscript_functions import call_script, trace
+from fx_onnx.extension_points.plugins import Plugin
 from fx_onnx.extension_points.rooms import find
-from fx_onnx.extension_points.translation_table import Translation, TranslationTable
+from fx_onnx.extension_points.translation_table import Translation
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.messages.message_ids import MessageId
@@ -30,15 +29,10 @@ from fx_onnx.torch_internals.torch_private import (
     operator_of,
 )
 from fx_onnx.translation.emitter import Emitter
-from fx_onnx.translation.onnxscript_functions import call_script, trace
-from fx_onnx.translation.symbolic_registry import PYTHON_OP
+from fx_onnx.translation.own_translations import PLUGINS, operator_named, overloads_of
 
 if TYPE_CHECKING:
     from fx_onnx.compat.symbolic_functions import SymbolicFunction
-
-PLUGINS = Group(
-    "fx_onnx.translations", "a dict like custom_translation_table", lambda value: isinstance(value, Mapping)
-)
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -69,25 +63,7 @@ def translations(custom: Mapping[Any, Callable[..., Any]], opset: int) -> list[T
                 f"read the opset from op.opset.",
                 id=MessageId.CUSTOM_TRANSLATION,
             )
-        result += [adapted(function, target, opset) for target in _targets(key)]
-    return result
-
-
-def registered_translations(registered: Mapping[str, Callable[..., Any]], table: TranslationTable) -> list[Translation]:
-    """Returns the translations that registered symbolic functions give to the operators of this process.
-
-    A library registers functions for its own operators with torch.onnx when it is imported, as torchvision does. They
-    are written for TorchScript's exporter, so the table has precedence over them.
-
-    A name without an operator is left out: no program can call it. ``prim::PythonOp`` is not an operator either; see
-    ``with_functions``.
-    """
-    result: list[Translation] = []
-    for name, function in registered.items():
-        if (packet := _operator_named(name)) is not None:
-            of_library = str(function.__module__).partition(".")[0] == name.partition("::")[0]
-            targets = [target for target in _targets(packet) if not (of_library and target in table)]
-            result += [_as_translation(_symbolic_function(function, target, table.opset)) for target in targets]
+        result += [adapted(function, target, opset) for target in targets(key)]
     return result
 
 
@@ -103,7 +79,7 @@ def plugin_translations(opset: int) -> list[Translation]:
     claimed: dict[Any, Plugin] = {}
     result: list[Translation] = []
     for plugin in PLUGINS.all():
-        named = {key: _operator_named(key) for key in plugin.value if isinstance(key, str) and "::" in key}
+        named = {key: operator_named(key) for key in plugin.value if isinstance(key, str) and "::" in key}
         present = ((named.get(key, key), function) for key, function in plugin.value.items())
         try:
             added = translations({key: function for key, function in present if key is not None}, opset)
@@ -119,32 +95,13 @@ def plugin_translations(opset: int) -> list[Translation]:
     return result
 
 
-def with_custom(
-    table: TranslationTable, registered: Mapping[str, Callable[..., Any]], custom: Mapping[Any, Callable[..., Any]]
-) -> TranslationTable:
-    """Returns the table with the registered functions, and with a custom_translation_table, which has precedence."""
-    table = table.extended(registered_translations(registered, table))
-    return table.extended(translations(custom, table.opset))
-
-
-def without_operator(registered: Iterable[str]) -> list[str]:
-    """Returns the names, among those of registered symbolic functions, that no operator of this process has."""
-    return [name for name in registered if name != PYTHON_OP and _operator_named(name) is None]
-
-
-def _operator_named(name: str) -> OpOverloadPacket | None:
-    namespace, _, operator = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    return packet if isinstance(packet, OpOverloadPacket) else None
-
-
-def _symbolic_function(*args: Any, **kwargs: Any) -> SymbolicFunction:
+def symbolic_function(*args: Any, **kwargs: Any) -> SymbolicFunction:
     """Returns a symbolic function as a translation, which the room of torch.onnx's older interface makes."""
     function: SymbolicFunction = find("translations", "symbolic functions")(*args, **kwargs)
     return function
 
 
-def _as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translation:
+def as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translation:
     """Returns the translation that checks the results of a symbolic function."""
     target = symbolic.target if target is None else target
 
@@ -156,16 +113,13 @@ def _as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translati
     return Translation(target, translation, is_custom=True, declines=symbolic.declines)
 
 
-def _targets(key: Any) -> Sequence[Any]:
+def targets(key: Any) -> Sequence[Any]:
     """Returns the FX targets of a key; a packet such as ``aten.add`` means all its overloads without an ``out``."""
     if isinstance(key, OpOverloadPacket):
-        overloads = [getattr(key, overload) for overload in key.overloads()]
-        return [
-            overload for overload in overloads if not any(a.is_out for a in overload._schema.arguments)
-        ] or overloads
+        return overloads_of(key)
     if isinstance(key, CustomOpDef):
         return [operator_of(key)]
-    if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_autograd_function(key) or _is_of_numbers(key):
+    if isinstance(key, (OpOverload, HigherOrderOperator)) or is_autograd_function(key) or _is_of_numbers(key):
         return [key]
     if inspect.isfunction(key) and "<locals>" not in key.__qualname__:
         return [key]
@@ -177,50 +131,14 @@ def _targets(key: Any) -> Sequence[Any]:
     )
 
 
-def _is_autograd_function(key: Any) -> bool:
+def is_autograd_function(key: Any) -> bool:
+    """Returns whether a key is a subclass of torch.autograd.Function."""
     return isinstance(key, type) and issubclass(key, torch.autograd.Function)
 
 
-def functions(custom: Iterable[Any]) -> list[type[torch.autograd.Function]]:
-    """Returns the autograd.Functions among the keys of a custom_translation_table."""
-    return [key for key in custom if _is_autograd_function(key)]
-
-
-def kept_functions_of(custom: Iterable[Any]) -> list[Callable[..., Any]]:
-    """Returns the functions of Python modules among the keys of a custom_translation_table."""
-    return [key for key in custom if _is_kept(key)]
-
-
-def _is_kept(key: Any) -> bool:
+def is_kept(key: Any) -> bool:
     """Returns whether a key is a function of a Python module, which the capture keeps whole."""
     return inspect.isfunction(key) and not _is_of_numbers(key)
-
-
-def with_functions(
-    program: torch.export.ExportedProgram, table: TranslationTable, python_op: Callable[..., Any] | None = None
-) -> TranslationTable:
-    """Returns the table extended by the operators that replaced functions during the capture.
-
-    A translation of the function in the table has precedence over its ``symbolic`` method, and this over ``python_op``,
-    the symbolic function that is registered for ``prim::PythonOp``.
-    """
-    for target, function in kept_functions.kept_by_operator(program).items():
-        if python_op is not None and _is_autograd_function(function):
-            symbolic = _symbolic_function(python_op, function, table.opset, is_python_op=True)
-            table = table.extended([_as_translation(symbolic, target)])
-        if autograd_functions.has_symbolic(function):
-            method = _symbolic_function(function.symbolic, function, table.opset)
-            table = table.extended([_as_translation(method, target)])
-        if function in table:
-            table = table.extended([replace(table[function], target=target)])
-    return table
-
-
-def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
-    """Returns, as text, the keys of a custom_translation_table that the decomposed graphs of a program do not call."""
-    called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
-    called |= set(kept_functions.kept_by_operator(program).values())
-    return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
 def _is_of_numbers(key: Any) -> bool:
@@ -234,15 +152,15 @@ def _is_of_numbers(key: Any) -> bool:
 
 def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translation:
     """Returns ``function`` as a translation of ``target`` that adapts the arguments and checks the results."""
-    if not isinstance(function, onnxscript.OnnxFunction) and _is_symbolic_function(function):
-        symbolic = _symbolic_function(function, target, opset)
+    if not isinstance(function, onnxscript.OnnxFunction) and _issymbolic_function(function):
+        symbolic = symbolic_function(function, target, opset)
         symbolic.check_arguments()
-        return _as_translation(symbolic)
+        return as_translation(symbolic)
     name = str(getattr(function, "__name__", None) or getattr(function, "name", repr(function)))
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
     places = None if schema is None else _places(schema, parameters, f"The translation {name} of {target}")
-    if _is_autograd_function(target) or _is_kept(target):
+    if is_autograd_function(target) or is_kept(target):
         _check_call(target, parameters, name)
 
     @functools.wraps(function, updated=())
@@ -311,7 +229,7 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
 
 def _check_call(function: Any, parameters: Sequence[Parameter], name: str) -> None:
     """Raises ArgumentError if the parameters cannot take the arguments of a function, or of ``apply``."""
-    is_class = _is_autograd_function(function)
+    is_class = is_autograd_function(function)
     given = autograd_functions.apply_parameters(function) if is_class else kept_functions.kept_parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
     for arguments in (given, required):
@@ -363,7 +281,7 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
         ir.set_value_magic_handler(before)
 
 
-def _is_symbolic_function(function: Any) -> bool:
+def _issymbolic_function(function: Any) -> bool:
     """Returns whether the first parameter is named ``g`` or annotated with ``GraphContext``."""
     parameters = list(inspect.signature(function).parameters.values())
     return bool(parameters) and (parameters[0].name == "g" or "GraphContext" in str(parameters[0].annotation))

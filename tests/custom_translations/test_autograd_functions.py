@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 import fx_onnx
-from fx_onnx.capture import autograd_functions
+from fx_onnx.custom_translations import autograd_functions
 from fx_onnx.translation.emitter import Emitter
 from tests.compare import assert_close
 from tests.torch_versions import needs

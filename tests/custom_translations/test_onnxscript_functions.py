@@ -9,7 +9,7 @@ import onnxscript
 import pytest
 from onnxscript import opset18
 
-from fx_onnx.translation.onnxscript_functions import call_script, trace
+from fx_onnx.custom_translations.onnxscript_functions import call_script, trace
 from tests.translation.emitters import emitter, kinds, value
 
 DOMAIN = onnxscript.values.Opset("tests.functions", 2)

@@ -20,10 +20,11 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
-from fx_onnx.capture.kept_functions import KeptOperator, RefusedWrites, schema_of
 from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.custom_translations.kept_functions import KeptOperator, RefusedWrites, schema_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK, is_current
 from fx_onnx.torch_internals.torch_private import is_context_of
+from fx_onnx.translation.own_translations import subclasses
 
 NAMESPACE = "autograd_function"
 
@@ -79,7 +80,7 @@ def trace_as_operators(
     with CAPTURE_LOCK, ExitStack() as stack:
         # A model may define a class in its forward.
         stack.enter_context(replace_attribute(metaclass, "__init__", define))
-        for function in _all_subclasses(Function):
+        for function in subclasses(Function):
             replace_forward(function)
         yield
 
@@ -97,12 +98,6 @@ def apply_parameters(function: type[Function]) -> list[inspect.Parameter]:
 def _has_setup_context(function: type[Function]) -> bool:
     """Returns whether the class defines ``setup_context``; its forward then has no ``ctx`` parameter."""
     return function.setup_context is not Function.setup_context
-
-
-def _all_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _all_subclasses(subclass)
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
