@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "custom_translations": set(),
     "data_branches": set(),
     "faster_tracing": set(),
+    "gradients": set(),
     "integrations": set(),
     "libraries": set(),
     "quantized_weights": set(),
@@ -87,7 +88,8 @@ PRIVATE_FILES = (
     "decompositions/_torch_private.py",
 )
 FASTER = "fx_onnx/faster_tracing/"  # each record of a replacement has the digests of the sources that it was made for
-PATCHES = "fx_onnx/capture/patches/"  # each record of a patch has its reason, and its target is a string
+# Each record of a patch has its reason, and its target is a string.
+PATCHES = ("fx_onnx/capture/patches/", "fx_onnx/gradients/transforms.py")
 PUBLIC_TORCH = {"torch._assert", "torch._check"}  # documented, although their names begin with an underscore
 
 # Private and experimental attributes of torch's objects. OpOverload._schema is not among them: every stage reads the
@@ -338,7 +340,7 @@ def _gives_sizes(call: ast.Call) -> bool:
 def _private_torch(source: Source) -> set[str]:
     """Returns the private and experimental names of torch in a file, in strings too, but not ATen operators."""
     names = source.dotted | set(source.imports)
-    if PATCHES not in source.path.as_posix():
+    if not any(each in source.path.as_posix() for each in PATCHES):
         names |= {n.value for n in source.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     private = {name for name in names if re.match(r"torch(\.\w+)*\.(_[a-zA-Z]|experimental\b)[\w.:]*$", name)}
     private = {name for name in private if not name.startswith("torch.ops.") and name not in PUBLIC_TORCH}

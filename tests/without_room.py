@@ -141,6 +141,10 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
     ],
     "data_branches": [],
     "faster_tracing": [],
+    "gradients": [
+        lambda: fx_onnx.export(Function(torch.func.grad(lambda x: x.sin().sum())), (_X,)),
+        lambda: fx_onnx.export(Function(_gradient), (_X,)),
+    ],
     "integrations": [lambda: fx_onnx.replacing_torch_onnx()],
     "libraries": [lambda: fx_onnx.export(*_detection())],
     "quantized_weights": [lambda: fx_onnx.export(Quantized(), (_X,)), lambda: fx_onnx.quantize(_program, [_X])],
@@ -153,6 +157,12 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
     ],
     "verification": [lambda: _program.verify(), lambda: fx_onnx.verify(_program, (_X,)), lambda: _export(verify=True)],
 }
+
+
+def _gradient(x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(x.tanh().sum(), x)[0]
 
 
 def _loaded() -> torch.export.ExportedProgram:

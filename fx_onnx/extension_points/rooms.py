@@ -25,6 +25,7 @@ ROOMS: Mapping[str, str] = {
     "custom_translations": "exports with the translations of users, of plug-ins and of symbolic functions",
     "data_branches": "exports Python branches on data as If",
     "faster_tracing": "makes torch.export faster",
+    "gradients": "exports forwards that compute gradients",
     "integrations": "lets other programs export through fx_onnx",
     "libraries": "exports the models of transformers and torchvision that need replacements in these libraries",
     "quantized_weights": "exports weights of 8, 4 and 2 bits",
@@ -190,6 +191,11 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "capture": {
         "faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing",
         "paths": "fx_onnx.data_branches.paths:capture_paths",
+        "backward passes": "fx_onnx.gradients.backward_passes:record_backward",
+        "grad_increment_nesting": "fx_onnx.gradients.transforms:nesting",
+        "_jvp_with_argnums": "fx_onnx.gradients.transforms:jvp",
+        "jacfwd": "fx_onnx.gradients.transforms:jacfwd",
+        "hessian": "fx_onnx.gradients.transforms:hessian",
         "guards of a file": "fx_onnx.saved_programs.saved_guards:restore_guards",
     },
     "models": {

@@ -23,7 +23,6 @@ from fx_onnx.capture.patches import (
     torch_export,
     torch_functions,
 )
-from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
@@ -127,9 +126,9 @@ def _apply(stack: ExitStack, model: torch.nn.Module, strict: bool, changes: Chan
         if any(hasattr(module, attribute) for module in modules):
             enter(find("forwards", attribute)(model))
     enter(dynamic_sizes.replace_kernels())
-    enter(refuse_gradients_of_weights(model))
+    enter(torch_functions.refuse_gradients_of_weights(model))
     if changes.with_backward:
-        enter(record_backward())
+        enter(find("capture", "backward passes")())
     enter(keep_containers(model))
     enter(watch_modules(model, strict))
     if strict:

@@ -2,15 +2,10 @@
 
 The number of rows of `x[n - 3:]` is an expression for every n. torch does not know the sign of the bound, and gives the
 size a new symbol, which nothing relates to n.
-
-Transforms of ``torch.func`` wrap each tensor in a tensor of another class, and torch.export loses track of it there.
-The replacements use plain autograd, whose backward pass torch.export records. A nested transform then differentiates
-the results of the inner one, as it does with the wrappers.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,14 +17,15 @@ from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines fx_onnx::lstsq
 from fx_onnx.capture.diagnostics import calling_line
-from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
+from fx_onnx.capture.patches.patching import Around, Patch, replace_attribute
+from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.guard_private import example_size
 from fx_onnx.torch_internals.size_private import in_fewest_terms, is_never_negative
 from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
-__all__ = ["PATCHES", "allclose", "assert_", "equal", "is_nonzero", "lstsq"]
+__all__ = ["PATCHES", "allclose", "assert_", "equal", "is_nonzero", "lstsq", "refuse_gradients_of_weights"]
 
 
 def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -152,75 +148,44 @@ def _clone(tree: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
 
 
-# --- transforms -------------------------------------------------------------------------------------------------------
+@contextmanager
+def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
+    """Raises a CaptureError within the context if ``backward`` gives a gradient to a weight of the model.
 
-_TRANSFORMS = "torch._functorch.eager_transforms"
+    The gradient would stay in the module and accumulate in the next call, which an ONNX model cannot do.
+    """
+    backward = torch.autograd.backward
 
-
-def _nesting(original: Callable[[], Any]) -> Callable[[], Any]:
-    """Replaces ``grad_increment_nesting``, which starts a new level of wrappers, and what wraps within it."""
-
-    @contextmanager
-    def nesting() -> Iterator[int]:
-        with apply_patches(_WRAPPERS):
-            yield 0
-
-    return nesting if all(patch.find() for patch in _WRAPPERS) else original
-
-
-def _create_differentiable(tree: Any, level: int | None = None) -> Any:
-    """Replaces ``_create_differentiable``: requires gradients of tensors that do not have any yet."""
-
-    def require_grad(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.requires_grad:
-            return tensor
-        try:
-            return tensor.requires_grad_()
-        except RuntimeError as error:
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        name = next((name for name, weight in model.named_parameters() if weight.grad is not None), None)
+        if name is not None:
             raise CaptureError(
-                f"A torch.func transform such as grad or jacrev within vmap cannot be captured{calling_line()}; "
-                "differentiate the sum over the batch instead.",
+                f"backward() stores a gradient in the weight {name!r}, which an ONNX model cannot do{calling_line()}; "
+                "compute the gradient with torch.autograd.grad.",
                 id=MessageId.GRADIENTS,
-            ) from error
+            )
 
-    return pytree.tree_map_only(torch.Tensor, require_grad, tree)
-
-
-def _jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
-) -> Any:
-    """Replaces ``_jvp_with_argnums``: the result is the transpose of the vector-Jacobian product, which is linear."""
-    eager: Any = sys.modules[_TRANSFORMS]
-    with torch.enable_grad():
-        output, pull_back, *aux = eager._vjp_with_argnums(func, *primals, argnums=argnums, has_aux=has_aux)
-        zeros = pytree.tree_map(lambda tensor: torch.zeros_like(tensor).requires_grad_(), output)
-        leaves, tree = pytree.tree_flatten(zeros)
-        transposed = pytree.tree_leaves(pull_back(zeros, create_graph=True))
-        pairs = [pair for pair in zip(transposed, pytree.tree_leaves(tangents), strict=True) if pair[0].requires_grad]
-        given = [tensor for tensor, _ in pairs], leaves, [tangent for _, tangent in pairs]
-        gradients = torch.autograd.grad(*given, create_graph=True, materialize_grads=True) if pairs else leaves
-    return (output, pytree.tree_unflatten(list(gradients), tree), *aux)
+    with replace_attribute(torch.autograd, "backward", replaced):
+        yield
 
 
-def _jacfwd(
-    func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, chunk_size: int | None = None,
-    randomness: str = "error",
-) -> Callable[..., Any]:  # fmt: skip
-    """Replaces ``torch.func.jacfwd`` by ``jacrev``, which computes the same Jacobian row by row."""
-    return torch.func.jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
+def _by_room(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls what the room of gradients makes of a transform of ``torch.func``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return find("capture", name)(original)(*args, **kwargs)
+
+    return call
 
 
-_REASON = "torch.export loses track of tensors that a transform wraps."
-_WRAPPERS = (
-    Patch(
-        f"{_TRANSFORMS}:_wrap_all_tensors",  # aliases, so that a gradient for them is not one for the tensors
-        lambda tree, level: pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree),
-        _REASON,
-    ),
-    Patch(f"{_TRANSFORMS}:_create_differentiable", _create_differentiable, _REASON),
-    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", lambda tree, level: tree, _REASON),
+_TRANSFORMS = (
+    "torch._functorch.eager_transforms:grad_increment_nesting",
+    "torch._functorch.eager_transforms:_jvp_with_argnums",
+    "torch.func:jacfwd",
+    "torch.func:hessian",
 )
-
+_WRAPPED = "torch.export loses track of tensors that a transform wraps."
 _ALIASES = "torch cannot capture a branch whose results are aliases of operands."
 _UNROLLED = "torch unrolls the scan for the sizes of the example."
 PATCHES = (
@@ -248,14 +213,9 @@ PATCHES = (
     Patch(
         "torch._higher_order_ops.associative_scan:associative_scan", Around(_associative_scan), _UNROLLED, strict=False
     ),
-    Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
-    Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
-    Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
-    Patch(
-        "torch.func:hessian",  # the inner Jacobian uses no vmap, because torch cannot capture its gradient
-        lambda func, argnums=0: torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums),
-        _REASON,
-        strict=False,
+    *(
+        Patch(target, Around(partial(_by_room, target.rpartition(":")[2])), _WRAPPED, strict=False)
+        for target in _TRANSFORMS
     ),
 )
 """What strict mode need not replace, because dynamo captures these functions itself."""

@@ -14,37 +14,12 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.messages.errors import CaptureError
-from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload, TorchDispatchMode, pytree
 from fx_onnx.torch_internals.trace_private import is_recorded, share_trace
 
-__all__ = ["record_backward", "refuse_gradients_of_weights"]
-
-
-@contextmanager
-def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
-    """Raises a CaptureError within the context if ``backward`` gives a gradient to a weight of the model.
-
-    The gradient would stay in the module and accumulate in the next call, which an ONNX model cannot do.
-    """
-    backward = torch.autograd.backward
-
-    def replaced(*args: Any, **kwargs: Any) -> None:
-        backward(*args, **kwargs)
-        name = next((name for name, weight in model.named_parameters() if weight.grad is not None), None)
-        if name is not None:
-            raise CaptureError(
-                f"backward() stores a gradient in the weight {name!r}, which an ONNX model cannot do{calling_line()}; "
-                "compute the gradient with torch.autograd.grad.",
-                id=MessageId.GRADIENTS,
-            )
-
-    with replace_attribute(torch.autograd, "backward", replaced):
-        yield
+__all__ = ["record_backward"]
 
 
 @contextmanager

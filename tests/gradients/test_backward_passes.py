@@ -11,8 +11,8 @@ from torch.func import grad
 
 import fx_onnx
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.patches.backward_passes import record_backward
 from fx_onnx.capture.request import parse_request
+from fx_onnx.gradients.backward_passes import record_backward
 from tests.compare import assert_close
 
 
@@ -85,20 +85,6 @@ def test_the_decision_is_recorded() -> None:
     assert captured.decisions == (
         "repeated with intermediate values, because torch.export made a constant of a traced one",
     )
-
-
-def test_a_gradient_of_a_weight_is_refused() -> None:
-    class Trains(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.linear(x).sum().backward()
-            return self.linear.weight.grad
-
-    with pytest.raises(fx_onnx.CaptureError, match=r"in the weight 'linear.weight', .*py:"):
-        fx_onnx.export(Trains().eval(), (torch.randn(3, 4),))
 
 
 def test_nothing_is_recorded_afterwards() -> None:

@@ -78,9 +78,7 @@ def test_a_transform_made_before_the_capture() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: vmap(grad(cubes))(x), lambda x: vmap(jacrev(torch.sin))(x)])
 def test_a_transform_within_vmap_is_refused(function: object) -> None:
-    with pytest.raises(
-        fx_onnx.CaptureError, match=r"within vmap cannot be captured \(.*test_torch_functions_transforms.py:"
-    ):
+    with pytest.raises(fx_onnx.CaptureError, match=r"within vmap cannot be captured \(.*test_transforms.py:"):
         fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),))
     assert torch._C._functorch.peek_interpreter_stack() is None
 
