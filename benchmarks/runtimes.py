@@ -34,8 +34,8 @@ from torch.utils import _pytree as pytree
 import fx_onnx
 from benchmarks.runtime_jobs import WORKERS, Job, Outcome, keep, kept_at, outcome
 from benchmarks.runtime_models import MODELS, TOLERANCE_OF_INT8, TOLERANCE_OF_ROUNDED, Model
-from fx_onnx.capture import pytrees
 from fx_onnx.onnx_model import opsets
+from fx_onnx.requests import pytrees
 from fx_onnx.targets.known_targets import find_target
 from tests.models.registry import Inputs
 

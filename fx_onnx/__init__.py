@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from fx_onnx.applications.tasks import Task
     from fx_onnx.applications.text_generation import text_generation_arguments
     from fx_onnx.capture.export_flag import is_in_onnx_export
-    from fx_onnx.capture.export_modes import OperatorExportTypes as OperatorExportTypes
-    from fx_onnx.capture.export_modes import TrainingMode as TrainingMode
     from fx_onnx.compat.exportable_module import ExportableModule as ExportableModule
     from fx_onnx.compat.input_observer import InputObserver as InputObserver
     from fx_onnx.compat.jit_scalar_type import JitScalarType as JitScalarType
@@ -60,6 +58,8 @@ if TYPE_CHECKING:
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.quantized_weights.static_quantization import Quantized, quantize
+    from fx_onnx.requests.export_modes import OperatorExportTypes as OperatorExportTypes
+    from fx_onnx.requests.export_modes import TrainingMode as TrainingMode
     from fx_onnx.targets.kernel_support import Support
     from fx_onnx.targets.target import Lack, Target
     from fx_onnx.verification.tensor_comparison import Difference

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
 
-from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.extension_points.interrupts import interrupts_after_imports
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.messages.arguments import check_flag, check_mapping, check_path, shown
@@ -24,15 +23,16 @@ from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_call import call_text, given_arguments, with_own_examples
+from fx_onnx.requests.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.version import check_torch
 
 if TYPE_CHECKING:
-    from fx_onnx.capture.request import Request
     from fx_onnx.compat.removed_keywords import RemovedKeywords
     from fx_onnx.passes.rules import Rule
     from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
+    from fx_onnx.requests.request import Request
     from fx_onnx.targets.target import Target
 
 
@@ -214,7 +214,7 @@ def _export(arguments: dict[str, Any]) -> ONNXProgram:
 
 def _request(given: Mapping[str, Any]) -> Request:
     """Returns what to export."""
-    from fx_onnx.capture.request import parse_request
+    from fx_onnx.requests.request import parse_request
 
     request = parse_request(
         given["model"],

@@ -35,7 +35,6 @@ from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.patches.module_hooks import measure_modules
 from fx_onnx.capture.proof.dim_relations import describe_relation
-from fx_onnx.capture.request import Request
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.extension_points.translation_table import TranslationTable, translation_table
 from fx_onnx.files.serialization import add_doc_strings, graph_text
@@ -57,6 +56,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import progress_bar
+from fx_onnx.requests.request import Request
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.kernel_support import support

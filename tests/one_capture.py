@@ -8,7 +8,7 @@ from unittest import mock
 import fx_onnx
 from fx_onnx import pipeline
 from fx_onnx.capture.capture import Capture, Decided
-from fx_onnx.capture.request import Request
+from fx_onnx.requests.request import Request
 
 
 class OneCapture:

@@ -25,6 +25,7 @@ CORE = {
     "sizes": 3,
     "extension_points": 4,
     "aten": 5,
+    "requests": 5,
     "capture": 6,
     "translation": 7,
     "translations": 8,

@@ -14,11 +14,11 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx import ONNXProgram, TranslationError, pipeline
-from fx_onnx.capture.request import Request, parse_request
 from fx_onnx.passes.fusion.norms_and_activations import fuse_gelu
 from fx_onnx.pipeline import STAGES
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
+from fx_onnx.requests.request import Request, parse_request
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from fx_onnx import pipeline
-from fx_onnx.capture.request import parse_request
 from fx_onnx.program.export_log import ExportLog
+from fx_onnx.requests.request import parse_request
 
 
 class Example(nn.Module):

@@ -23,7 +23,6 @@ from fx_onnx.applications.shared_weights import share_weights
 from fx_onnx.applications.source import Source, evaluates_source, is_packed, read_source
 from fx_onnx.applications.streams import check_stream, describe_states
 from fx_onnx.applications.tasks import MODULES
-from fx_onnx.capture.pytrees import register
 from fx_onnx.export import export
 from fx_onnx.extension_points.rooms import find
 from fx_onnx.files.destination import check_folder
@@ -38,6 +37,7 @@ from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.progress import progress_of_part
+from fx_onnx.requests.pytrees import register
 from fx_onnx.torch_internals.torch_private import pytree
 from fx_onnx.translation.translate import PRODUCER
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.pytrees import leaves, register
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests.pytrees import leaves, register
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = [

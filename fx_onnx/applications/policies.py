@@ -24,10 +24,10 @@ from torch.overrides import TorchFunctionMode
 from fx_onnx.applications.inputs import input_names
 from fx_onnx.applications.parts import Given, Part, running
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.capture.pytrees import register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests.pytrees import register
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["load_policy", "robot_policy"]

@@ -20,10 +20,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from fx_onnx.applications.layouts import PRECISIONS, Precision
-from fx_onnx.capture.pytrees import is_cache_part, register
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.tolerances import relative_distance
+from fx_onnx.requests.pytrees import is_cache_part, register
 from fx_onnx.torch_internals.threads import hook_in_this_thread
 from fx_onnx.torch_internals.torch_private import pytree
 

@@ -67,7 +67,7 @@ def evaluates_source(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         from fx_onnx.capture.eager_model import in_mode
-        from fx_onnx.capture.export_modes import TrainingMode
+        from fx_onnx.requests.export_modes import TrainingMode
 
         source: Any = args[0] if args else kwargs.get("source")
         given = [source, *(getattr(source, name, None) for name in ("model", "vocoder"))]

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from fx_onnx.applications.inputs import input_names, parameters_of
 from fx_onnx.applications.parts import Given, Part, running
-from fx_onnx.capture.pytrees import is_cache_part
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, VerificationError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.tolerances import Limits, distance_of
+from fx_onnx.requests.pytrees import is_cache_part
 from fx_onnx.torch_internals.torch_private import pytree
 
 if TYPE_CHECKING:

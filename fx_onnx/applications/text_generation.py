@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import torch
 
-from fx_onnx.capture.dim_expressions import DefinedDim
 from fx_onnx.capture.eager_model import in_mode
-from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.libraries.recurrent_functions import scans_from_state
 from fx_onnx.messages.arguments import check_flag, refuses_unknown_keywords, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests.dim_expressions import DefinedDim
+from fx_onnx.requests.export_modes import TrainingMode
 from fx_onnx.torch_internals.torch_private import pytree
 
 __all__ = ["takes_padding", "text_generation_arguments"]

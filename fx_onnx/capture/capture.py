@@ -59,14 +59,14 @@ from fx_onnx.capture.proof.paired_runs import PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.proof.size_words import message_id, sentence
 from fx_onnx.capture.python_state import compares_identity
-from fx_onnx.capture.request import Request
-from fx_onnx.capture.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.state_calls import dependent_values
 from fx_onnx.extension_points.rooms import find, is_installed
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.metadata import call_line
+from fx_onnx.requests.request import Request
+from fx_onnx.requests.scripts import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.torch_internals.dynamo_private import keep_marks
 from fx_onnx.torch_internals.guard_private import is_from_file

@@ -17,12 +17,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
-from fx_onnx.capture.dynamic_shapes import TensorRequest
-from fx_onnx.capture.request import Request
 from fx_onnx.messages.arguments import is_dim_word
 from fx_onnx.messages.source_lines import is_internal, line_text
 from fx_onnx.onnx_model.names import Names
+from fx_onnx.requests.dim_expressions import DefinedDim, dim_expression
+from fx_onnx.requests.dynamic_shapes import TensorRequest
+from fx_onnx.requests.request import Request
 from fx_onnx.sizes.size_text import expression_text
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import (

@@ -13,12 +13,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.export_flag import PATCHES, exporting
-from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches, exchange_attribute
-from fx_onnx.capture.request import Request
-from fx_onnx.capture.scripts import InterpretedModule
 from fx_onnx.extension_points import rooms
+from fx_onnx.requests.export_modes import TrainingMode
+from fx_onnx.requests.request import Request
+from fx_onnx.requests.scripts import InterpretedModule
 from fx_onnx.torch_internals.threads import attribute_of_thread
 
 __all__ = [

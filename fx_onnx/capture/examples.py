@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.dynamic_dims import example_tensors
-from fx_onnx.capture.request import Request
 from fx_onnx.onnx_model.weights import has_storage
+from fx_onnx.requests.request import Request
 from fx_onnx.torch_internals.torch_private import pytree, storage_id
 
 SmallAxes = Mapping[tuple[int, int], str | None]

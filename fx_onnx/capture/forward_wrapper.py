@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture import pytrees
-from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.capture.patches.tensor_data import replaced_data
 from fx_onnx.messages.errors import CaptureError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests import pytrees
+from fx_onnx.requests.dynamic_shapes import TensorRequest
 from fx_onnx.torch_internals.torch_private import pytree, storage_id
 from fx_onnx.torch_internals.trace_private import is_recorded
 

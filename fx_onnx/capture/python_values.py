@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fx_onnx.capture.scripts import is_script
 from fx_onnx.messages.source_lines import is_internal, is_library
+from fx_onnx.requests.scripts import is_script
 from fx_onnx.torch_internals.threads import restore_items
 
 __all__ = ["RANDOM", "Place", "PythonState", "Values", "changed_leaves", "kind_of_change", "names_in"]

@@ -195,8 +195,8 @@ def _input_names(source: Any) -> list[str]:
     """Returns the names of the inputs that a source contains; a tensor in a dict or a list is named by its path."""
     import torch
 
-    from fx_onnx.capture.forward_parameters import module_parameters
     from fx_onnx.onnx_model.names import Names
+    from fx_onnx.requests.forward_parameters import module_parameters
     from fx_onnx.torch_internals.torch_private import pytree
 
     if isinstance(source.model, torch.export.ExportedProgram):

@@ -13,11 +13,11 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from fx_onnx.capture.export_modes import OperatorExportTypes
 from fx_onnx.custom_translations.autograd_functions import NAMESPACE
 from fx_onnx.custom_translations.kept_functions import operator_of_call
 from fx_onnx.extension_points.translation_table import Fallback
 from fx_onnx.onnx_model import metadata
+from fx_onnx.requests.export_modes import OperatorExportTypes
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.torch_internals.torch_private import OpOverload
 from fx_onnx.translation.emitter import Emitter, as_tuple

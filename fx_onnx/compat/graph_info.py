@@ -21,8 +21,6 @@ from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx import pipeline
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.capture.export_modes import TrainingMode
-from fx_onnx.capture.request import parse_request
 from fx_onnx.compat.module_verification import VerificationOptions, check_outputs, checked_options
 from fx_onnx.compat.utils import select_model_mode_for_export
 from fx_onnx.export import export
@@ -31,6 +29,8 @@ from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.requests.export_modes import TrainingMode
+from fx_onnx.requests.request import parse_request
 from fx_onnx.translation.symbolic_registry import registered
 from fx_onnx.verification.model_parts import attributes_of, executed
 from fx_onnx.verification.reference_runs import lifted_arguments

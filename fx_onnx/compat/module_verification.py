@@ -14,8 +14,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument
 
-from fx_onnx.capture.export_modes import TrainingMode
-from fx_onnx.capture.user_outputs import result_specs
 from fx_onnx.compat.utils import select_model_mode_for_export
 from fx_onnx.export import export
 from fx_onnx.messages.arguments import check_tolerance, shown
@@ -25,6 +23,8 @@ from fx_onnx.onnx_model.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.onnx_model.tolerances import distances, largest
 from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.requests.export_modes import TrainingMode
+from fx_onnx.requests.user_outputs import result_specs
 from fx_onnx.verification.diagnosis import Diagnosis
 from fx_onnx.verification.model_parts import executed
 from fx_onnx.verification.reference_runs import Pair, Sides, lifted_arguments

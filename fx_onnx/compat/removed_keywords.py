@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from fx_onnx.capture.export_modes import OperatorExportTypes
 from fx_onnx.messages.arguments import check_flag, shown, unknown_keyword
 from fx_onnx.messages.errors import ArgumentError, UnknownArgumentError, no_effect
 from fx_onnx.messages.findings import warn_now
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests.export_modes import OperatorExportTypes
 
 __all__ = ["REMOVED", "RemovedKeywords", "modern", "refuse_positional"]
 

@@ -13,8 +13,6 @@ import torch.onnx.utils
 from fx_onnx import pipeline
 from fx_onnx.capture.eager_model import in_mode
 from fx_onnx.capture.export_flag import is_in_onnx_export
-from fx_onnx.capture.export_modes import TrainingMode, check_mode
-from fx_onnx.capture.request import parse_request
 from fx_onnx.compat import log as exporter_log
 from fx_onnx.export import export
 from fx_onnx.files.serialization import graph_text
@@ -23,6 +21,8 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import opsets
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
+from fx_onnx.requests.export_modes import TrainingMode, check_mode
+from fx_onnx.requests.request import parse_request
 from fx_onnx.translation import symbolic_registry
 
 __all__ = [

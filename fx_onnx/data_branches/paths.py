@@ -39,12 +39,12 @@ from fx_onnx.capture.patches.data_conditions import (
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.weight_values import is_function, is_written
 from fx_onnx.capture.python_values import Place, PythonState, Values, changed_leaves
-from fx_onnx.capture.user_outputs import is_graph_output, result_specs
 from fx_onnx.data_branches.condition import mark
 from fx_onnx.data_branches.while_loops import rewritten_loop
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import innermost_line, user_frame
+from fx_onnx.requests.user_outputs import is_graph_output, result_specs
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.guard_private import known_sizes
 from fx_onnx.torch_internals.operators import aten

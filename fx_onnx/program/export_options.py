@@ -1,4 +1,4 @@
-"""The options of an export: how to export a model, and where to save it. ``capture/request.py`` says what to export."""
+"""The options of an export: how to export a model, and where to save it. ``requests/request.py`` has what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from fx_onnx.capture.export_modes import OperatorExportTypes
 from fx_onnx.extension_points.translation_table import Translation
 from fx_onnx.files.destination import check_destination
 from fx_onnx.files.metadata_levels import check_level
@@ -19,6 +18,7 @@ from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata, opsets
 from fx_onnx.passes.optimize import passes_without
 from fx_onnx.passes.rules import Rule, check_rules
+from fx_onnx.requests.export_modes import OperatorExportTypes
 from fx_onnx.targets.target import Target
 
 __all__ = ["ExportOptions"]

@@ -22,7 +22,6 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
-from fx_onnx.capture.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.files import save
 from fx_onnx.messages.arguments import did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError
@@ -35,6 +34,7 @@ from fx_onnx.onnx_model.opsets import MAXIMUM_OPSET, ir_version
 from fx_onnx.onnx_model.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program.reference_session import ReferenceSession, reason_not_run
+from fx_onnx.requests.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.torch_internals.torch_private import pytree
 from fx_onnx.translation.translation_origins import TranslationOrigins
 

@@ -14,9 +14,9 @@ from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.forward_wrapper import write_in_place
 from fx_onnx.capture.patches.torch_export import dicts_of_this_thread
-from fx_onnx.capture.scripts import InterpretedModule, is_script
 from fx_onnx.messages.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.messages.message_ids import MessageId
+from fx_onnx.requests.scripts import InterpretedModule, is_script
 from fx_onnx.torch_internals.torch_private import statically_known_true
 from fx_onnx.torchscript.data_dependent import ScriptRaise
 from fx_onnx.torchscript.script_graph import Block, GraphReader

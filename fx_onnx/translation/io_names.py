@@ -8,16 +8,16 @@ import sympy
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
-from fx_onnx.capture import pytrees
-from fx_onnx.capture.dim_expressions import dim_expression
-from fx_onnx.capture.request import Request, WeightNames
-from fx_onnx.capture.user_outputs import graph_leaves
 from fx_onnx.messages.arguments import counted, is_dim_word
 from fx_onnx.messages.errors import ArgumentError, no_effect
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata
 from fx_onnx.onnx_model.names import Names
+from fx_onnx.requests import pytrees
+from fx_onnx.requests.dim_expressions import dim_expression
+from fx_onnx.requests.request import Request, WeightNames
+from fx_onnx.requests.user_outputs import graph_leaves
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:

@@ -19,7 +19,6 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards, refuse_numbers
-from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points.translation_table import TranslationTable
 from fx_onnx.messages.errors import OnnxExporterError, TranslationError, first_line
 from fx_onnx.messages.findings import warn
@@ -30,6 +29,7 @@ from fx_onnx.onnx_model import dtypes, metadata
 from fx_onnx.onnx_model.opsets import ir_version
 from fx_onnx.onnx_model.type_inference import UnequalDtypesError
 from fx_onnx.onnx_model.weights import memory_key, real_view, weight
+from fx_onnx.requests.user_outputs import is_graph_output
 from fx_onnx.sizes import symbolic_sizes
 from fx_onnx.sizes.size_text import shape_text
 from fx_onnx.torch_internals.version import version

@@ -20,14 +20,14 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture.python_values import PythonState
-from fx_onnx.capture.scripts import is_script
-from fx_onnx.capture.user_outputs import result_specs
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.errors import VerificationError
 from fx_onnx.onnx_model.metadata import OUTPUT_TARGET
 from fx_onnx.onnx_model.weights import has_storage
 from fx_onnx.program.input_binding import bind, user_inputs, user_leaves
 from fx_onnx.program.session import LoadedModel, flatten_outputs
+from fx_onnx.requests.scripts import is_script
+from fx_onnx.requests.user_outputs import result_specs
 from fx_onnx.sizes.dim_table import DimTable
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK

@@ -9,8 +9,8 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.capture import Capture, capture
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Function
 
 

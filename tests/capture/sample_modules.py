@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.request import Request
+from fx_onnx.requests.request import Request
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
 

@@ -12,8 +12,8 @@ from torch.export import AdditionalInputs, Dim
 import fx_onnx
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.export_flag import is_in_onnx_export
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import CaptureError, OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 

@@ -16,8 +16,8 @@ from fx_onnx.capture.capture import capture
 from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.proof.paired_runs import PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 

@@ -9,9 +9,9 @@ import torch
 from torch.export import Dim
 
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
 from fx_onnx.messages.findings import collect_findings
+from fx_onnx.requests.request import parse_request
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 

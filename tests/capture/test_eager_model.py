@@ -8,8 +8,8 @@ from torch.export import Dim
 
 import fx_onnx
 from fx_onnx.capture.eager_model import copy_without_weights, eager_model
-from fx_onnx.capture.export_modes import TrainingMode
-from fx_onnx.capture.request import parse_request
+from fx_onnx.requests.export_modes import TrainingMode
+from fx_onnx.requests.request import parse_request
 
 
 class Model(nn.Module):

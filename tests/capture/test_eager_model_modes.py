@@ -11,7 +11,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
-from fx_onnx.capture.export_modes import TrainingMode
+from fx_onnx.requests.export_modes import TrainingMode
 
 
 def test_a_module_of_torch_export_has_no_mode() -> None:

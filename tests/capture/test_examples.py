@@ -17,8 +17,8 @@ from fx_onnx.capture.examples import (
     small_axes,
     specializing_example,
 )
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 

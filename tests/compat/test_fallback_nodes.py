@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ArgumentError, UnsupportedOperatorError
-from fx_onnx.capture.export_modes import OperatorExportTypes as Types
+from fx_onnx.requests.export_modes import OperatorExportTypes as Types
 from tests.compare import assert_close
 
 X = torch.randn(3, 4)

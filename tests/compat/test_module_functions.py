@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import pipeline
-from fx_onnx.capture.request import parse_request
 from fx_onnx.compat import module_functions
 from fx_onnx.compat.module_functions import ModulesToFunctions
 from fx_onnx.onnx_model import metadata
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
+from fx_onnx.requests.request import parse_request
 from tests.compare import assert_close
 from tests.one_capture import OneCapture
 

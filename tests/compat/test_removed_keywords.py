@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 import pytest
 import torch
 
-from fx_onnx.capture.export_modes import OperatorExportTypes
 from fx_onnx.compat.removed_keywords import REMOVED, RemovedKeywords, modern, refuse_positional
 from fx_onnx.messages.errors import ArgumentError, UnknownArgumentError
+from fx_onnx.requests.export_modes import OperatorExportTypes
 
 DEFAULTS = {"external_data": None, "operator_export_type": OperatorExportTypes.ONNX}
 

@@ -11,8 +11,8 @@ from torch.func import grad
 
 import fx_onnx
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.request import parse_request
 from fx_onnx.gradients.backward_passes import record_backward
+from fx_onnx.requests.request import parse_request
 from tests.compare import assert_close
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.export import export
 from fx_onnx.program.export_call import call_text, given_arguments, with_own_examples
+from fx_onnx.requests.export_modes import TrainingMode
 
 DEFAULTS = {name: each.default for name, each in inspect.signature(export).parameters.items()}
 

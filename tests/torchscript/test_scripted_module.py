@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.export_modes import TrainingMode
 from fx_onnx.messages.errors import ArgumentError, CaptureError
+from fx_onnx.requests.export_modes import TrainingMode
 from fx_onnx.torchscript.scripted_module import is_script, scripted_module
 from tests.torchscript.agreement import agree
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.export_modes import TrainingMode
+from fx_onnx.requests.export_modes import TrainingMode
 from tests.compare import assert_close
 
 

@@ -23,7 +23,7 @@ from fx_onnx.capture.dynamic_dims import (
     integer_inputs,
 )
 from fx_onnx.capture.proof.size_candidates import WRITES, Condition, Sizes, all_hold
-from fx_onnx.capture.request import Request
+from fx_onnx.requests.request import Request
 from fx_onnx.sizes.size_text import sizes_in_words
 from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes, resized_empty
 from fx_onnx.torch_internals.guard_private import is_from_file

@@ -41,7 +41,7 @@ from fx_onnx.capture.proof.size_candidates import (
     weaker_conditions,
 )
 from fx_onnx.capture.proof.size_runs import SizeRuns
-from fx_onnx.capture.request import Request
+from fx_onnx.requests.request import Request
 from fx_onnx.sizes.trial_sizes import condition_of
 from fx_onnx.torch_internals.guard_private import (
     assume_sizes_from_2,

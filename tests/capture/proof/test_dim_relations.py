@@ -14,8 +14,8 @@ from transformers import DynamicCache
 
 import fx_onnx
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Function, t
 from tests.compare import assert_close
 

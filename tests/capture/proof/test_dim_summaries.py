@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.request import parse_request
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Function
 
 ROWS = Dim("rows", min=4, max=512)

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
 from fx_onnx.capture.proof.size_candidates import Condition
-from fx_onnx.capture.request import parse_request
+from fx_onnx.requests.request import parse_request
 from fx_onnx.sizes.trial_sizes import resized_empty
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t

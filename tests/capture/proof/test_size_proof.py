@@ -17,8 +17,8 @@ from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.proof.paired_runs import PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.capture.proof.size_words import described
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Function, t
 from tests.compare import assert_close
 

@@ -12,7 +12,7 @@ from torch.export import Dim
 from fx_onnx.capture.proof.input_sizes import InputSizes
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.capture.proof.size_runs import SizeRuns
-from fx_onnx.capture.request import parse_request
+from fx_onnx.requests.request import parse_request
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import OnnxExporterWarning
-from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
+from fx_onnx.requests.dim_expressions import DefinedDim, dim_expression
 from tests.compare import assert_close
 
 PAST, NEW = sympy.symbols("s1 s2", integer=True)

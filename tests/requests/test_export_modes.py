@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fx_onnx.capture.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.requests.export_modes import OperatorExportTypes, TrainingMode, check_mode
 
 PAIRS = [(TrainingMode, torch.onnx.TrainingMode), (OperatorExportTypes, torch.onnx.OperatorExportTypes)]
 

@@ -10,10 +10,10 @@ import torch
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.capture.forward_parameters import module_parameters, program_parameters, sorted_by_signature
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import collect_findings
+from fx_onnx.requests.forward_parameters import module_parameters, program_parameters, sorted_by_signature
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import One, Two, X, Y, axes
 
 A = Dim.AUTO

@@ -10,8 +10,8 @@ import torch
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import One, Two, X, Y, axes, t
 
 A = Dim.AUTO

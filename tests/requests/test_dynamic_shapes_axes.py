@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Two, X, Y, axes, t
 
 

@@ -17,24 +17,6 @@ from torch.export import AdditionalInputs, ExportedProgram
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from fx_onnx.capture import pytrees
-from fx_onnx.capture.dynamic_shapes import (
-    DynamicShapes,
-    TensorRequest,
-    resolve_dynamic_shapes,
-    split_dynamic_axes,
-)
-from fx_onnx.capture.export_modes import TrainingMode
-from fx_onnx.capture.forward_parameters import (
-    last_dict_is_argument,
-    module_parameters,
-    positional_arguments,
-    program_arguments,
-    program_parameters,
-    sorted_by_signature,
-)
-from fx_onnx.capture.scripts import InterpretedModule, is_script
-from fx_onnx.capture.user_outputs import is_graph_output
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.arguments import check_mapping, check_names, counted
 from fx_onnx.messages.errors import ArgumentError
@@ -42,6 +24,24 @@ from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import dtypes
 from fx_onnx.onnx_model.weights import is_subclass, memory_key
+from fx_onnx.requests import pytrees
+from fx_onnx.requests.dynamic_shapes import (
+    DynamicShapes,
+    TensorRequest,
+    resolve_dynamic_shapes,
+    split_dynamic_axes,
+)
+from fx_onnx.requests.export_modes import TrainingMode
+from fx_onnx.requests.forward_parameters import (
+    last_dict_is_argument,
+    module_parameters,
+    positional_arguments,
+    program_arguments,
+    program_parameters,
+    sorted_by_signature,
+)
+from fx_onnx.requests.scripts import InterpretedModule, is_script
+from fx_onnx.requests.user_outputs import is_graph_output
 from fx_onnx.torch_internals.dynamo_private import uncompiled
 from fx_onnx.torch_internals.torch_private import OpOverload, pytree
 

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
 
-from fx_onnx.capture import pytrees
-from fx_onnx.capture.dim_expressions import AxisText, dim_expression
-from fx_onnx.capture.forward_parameters import ForwardParameters
 from fx_onnx.messages.arguments import check_dim_name, check_name, counted, did_you_mean, is_dim_word, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.names import Names
+from fx_onnx.requests import pytrees
+from fx_onnx.requests.dim_expressions import AxisText, dim_expression
+from fx_onnx.requests.forward_parameters import ForwardParameters
 from fx_onnx.torch_internals.torch_private import pytree
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.

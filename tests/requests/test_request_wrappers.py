@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.request import parse_request
+from fx_onnx.requests.request import parse_request
 from tests.compare import assert_close
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.export import export
 
 import fx_onnx
-from fx_onnx.capture.user_outputs import graph_leaves, is_graph_output, result_specs
+from fx_onnx.requests.user_outputs import graph_leaves, is_graph_output, result_specs
 
 
 class Mixed(nn.Module):

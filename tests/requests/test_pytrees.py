@@ -24,7 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.minimax.modeling_minimax import MiniMaxCache
 
 import fx_onnx
-from fx_onnx.capture import pytrees
+from fx_onnx.requests import pytrees
 from tests.compare import assert_close
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}

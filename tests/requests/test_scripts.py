@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fx_onnx.capture.scripts import (
+from fx_onnx.requests.scripts import (
     InterpretedModule,
     has_scripts,
     interpreted_submodules,

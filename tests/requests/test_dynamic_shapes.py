@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
 
-from fx_onnx.capture.request import parse_request
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.requests.request import parse_request
 from tests.capture.sample_modules import Cache, One, Pair, Two, X, Y, axes, t
 
 A = Dim.AUTO

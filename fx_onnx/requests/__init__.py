@@ -1,0 +1,1 @@
+"""What to export: the arguments of a call as a frozen request."""
