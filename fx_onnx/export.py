@@ -232,10 +232,10 @@ def _request(given: Mapping[str, Any]) -> Request:
 
 def _options(given: Mapping[str, Any]) -> ExportOptions:
     """Returns how to export, and where to save the model."""
+    from fx_onnx.extension_points.translation_table import PLUGINS
     from fx_onnx.passes.rules import with_named
     from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.targets.known_targets import find_target
-    from fx_onnx.translation.own_translations import PLUGINS
     from fx_onnx.translation.symbolic_registry import registered
 
     target = None if given["target"] is None else find_target(given["target"])

@@ -24,7 +24,7 @@ from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribu
 from fx_onnx.custom_translations.kept_functions import KeptOperator, RefusedWrites, schema_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK, is_current
 from fx_onnx.torch_internals.torch_private import is_context_of
-from fx_onnx.translation.own_translations import subclasses
+from fx_onnx.translation.symbolic_registry import autograd_functions
 
 NAMESPACE = "autograd_function"
 
@@ -80,7 +80,7 @@ def trace_as_operators(
     with CAPTURE_LOCK, ExitStack() as stack:
         # A model may define a class in its forward.
         stack.enter_context(replace_attribute(metaclass, "__init__", define))
-        for function in subclasses(Function):
+        for function in autograd_functions():
             replace_forward(function)
         yield
 

@@ -22,8 +22,7 @@ from fx_onnx.custom_translations.user_translations import (
 )
 from fx_onnx.extension_points.translation_table import Translation, TranslationTable
 from fx_onnx.program.export_options import ExportOptions
-from fx_onnx.translation.own_translations import is_of_library, operator_named
-from fx_onnx.translation.symbolic_registry import PYTHON_OP
+from fx_onnx.translation.symbolic_registry import PYTHON_OP, is_of_library, operator_named
 
 __all__ = ["ExportTranslations"]
 

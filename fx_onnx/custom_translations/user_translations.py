@@ -17,7 +17,7 @@ from fx_onnx.custom_translations import autograd_functions, kept_functions
 from fx_onnx.custom_translations.onnxscript_functions import call_script, trace
 from fx_onnx.extension_points.plugins import Plugin
 from fx_onnx.extension_points.rooms import find
-from fx_onnx.extension_points.translation_table import Translation
+from fx_onnx.extension_points.translation_table import PLUGINS, Translation
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterError, PluginError
 from fx_onnx.messages.message_ids import MessageId
@@ -29,7 +29,7 @@ from fx_onnx.torch_internals.torch_private import (
     operator_of,
 )
 from fx_onnx.translation.emitter import Emitter
-from fx_onnx.translation.own_translations import PLUGINS, operator_named, overloads_of
+from fx_onnx.translation.symbolic_registry import operator_named, overloads_of
 
 if TYPE_CHECKING:
     from fx_onnx.compat.symbolic_functions import SymbolicFunction

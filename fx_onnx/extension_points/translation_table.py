@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from fx_onnx.extension_points.plugins import Group
 from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.onnx_model.opsets import MINIMUM_NATIVE_OPSET
 from fx_onnx.torch_internals.operators import Operator
@@ -112,6 +113,9 @@ def _plain_floats(function: Callable[..., Any]) -> Mapping[str, bool]:
     }
 
 
+PLUGINS = Group(
+    "fx_onnx.translations", "a dict like custom_translation_table", lambda value: isinstance(value, Mapping)
+)
 _registered: dict[Target, list[Translation]] = {}
 
 

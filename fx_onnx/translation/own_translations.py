@@ -6,28 +6,22 @@ methods of autograd functions, whose classes may be defined by the forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.autograd import Function
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.extension_points.plugins import Group
 from fx_onnx.extension_points.rooms import find, is_installed
 from fx_onnx.extension_points.translation_table import TranslationTable
-from fx_onnx.torch_internals.torch_private import OpOverload, OpOverloadPacket
+from fx_onnx.translation.symbolic_registry import autograd_functions, is_of_library, operator_named, overloads_of
 
 if TYPE_CHECKING:
     from fx_onnx.custom_translations.export_translations import ExportTranslations
     from fx_onnx.program.export_options import ExportOptions
 
-__all__ = ["PLUGINS", "OwnTranslations", "is_of_library", "operator_named", "overloads_of", "subclasses"]
-
-PLUGINS = Group(
-    "fx_onnx.translations", "a dict like custom_translation_table", lambda value: isinstance(value, Mapping)
-)
+__all__ = ["OwnTranslations"]
 
 
 class OwnTranslations:
@@ -74,7 +68,7 @@ class OwnTranslations:
             metaclass: Any = type(Function)
             initialize = metaclass.__init__
             stack.enter_context(replace_attribute(metaclass, "__init__", define))
-            for cls in subclasses(Function):
+            for cls in autograd_functions():
                 if self.room is not None or _has_symbolic(cls):
                     begin(cls)
             yield
@@ -89,28 +83,3 @@ def _is_needed(name: str, function: Callable[..., Any], table: TranslationTable)
     packet = operator_named(name)
     overloads = [] if packet is None else overloads_of(packet)
     return not is_of_library(name, function) or not all(overload in table for overload in overloads)
-
-
-def is_of_library(name: str, function: Callable[..., Any]) -> bool:
-    """Returns whether a library has registered a symbolic function for its own operator, for TorchScript's exporter."""
-    return str(function.__module__).partition(".")[0] == name.partition("::")[0]
-
-
-def operator_named(name: str) -> OpOverloadPacket | None:
-    """Returns the operator of a name such as ``torchvision::nms``; None if this process has none."""
-    namespace, _, operator = name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), operator, None)
-    return packet if isinstance(packet, OpOverloadPacket) else None
-
-
-def overloads_of(packet: OpOverloadPacket) -> list[OpOverload]:
-    """Returns the overloads of an operator that write no result into an argument ``out``; all if each does."""
-    overloads = [getattr(packet, overload) for overload in packet.overloads()]
-    return [each for each in overloads if not any(formal.is_out for formal in each._schema.arguments)] or overloads
-
-
-def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    """Yields the classes that inherit from a class, also from its subclasses."""
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from subclasses(subclass)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
+
+import torch
+from torch.autograd import Function
 
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.torch_internals.torch_private import registered_symbolics
+from fx_onnx.torch_internals.torch_private import OpOverload, OpOverloadPacket, registered_symbolics
 
 Symbolic = Callable[..., Any]
 
@@ -98,3 +101,31 @@ def _check_opset(opset: Any) -> None:
         raise ArgumentError(
             f"opset_version must be a number from 1 on, not {shown(opset)}.", id=MessageId.CUSTOM_TRANSLATION
         )
+
+
+# --- the operators of symbolic functions ------------------------------------------------------------------------------
+
+
+def is_of_library(name: str, function: Callable[..., Any]) -> bool:
+    """Returns whether a library has registered a symbolic function for its own operator, for TorchScript's exporter."""
+    return str(function.__module__).partition(".")[0] == name.partition("::")[0]
+
+
+def operator_named(name: str) -> OpOverloadPacket | None:
+    """Returns the operator of a name such as ``torchvision::nms``; None if this process has none."""
+    namespace, _, operator = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    return packet if isinstance(packet, OpOverloadPacket) else None
+
+
+def overloads_of(packet: OpOverloadPacket) -> list[OpOverload]:
+    """Returns the overloads of an operator that write no result into an argument ``out``; all if each does."""
+    overloads = [getattr(packet, overload) for overload in packet.overloads()]
+    return [each for each in overloads if not any(formal.is_out for formal in each._schema.arguments)] or overloads
+
+
+def autograd_functions(cls: type[Function] = Function) -> Iterator[type[Function]]:
+    """Yields the subclasses of torch.autograd.Function in this process, whose ``symbolic`` is a symbolic function."""
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from autograd_functions(subclass)

@@ -14,7 +14,7 @@ from torch import Tensor
 import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.extension_points.translation_table import translation_table
 from fx_onnx.program.export_options import ExportOptions
-from fx_onnx.translation.own_translations import OwnTranslations, is_of_library, operator_named
+from fx_onnx.translation.own_translations import OwnTranslations
 
 LOADED = """
 import sys, torch, fx_onnx
@@ -80,9 +80,3 @@ def test_functions_that_libraries_register_for_their_operators(name: str, module
     options = ExportOptions(registered_symbolics={name: of_module(module)})
     own = OwnTranslations(options, translation_table(18))
     assert (own.room is not None) == needed
-    assert is_of_library(name, of_module(module)) == (module != "user")
-
-
-def test_an_operator_is_found_by_its_name() -> None:
-    assert operator_named("aten::relu") is torch.ops.aten.relu
-    assert operator_named("aten::none") is None

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from fx_onnx import ArgumentError
-from fx_onnx.translation.symbolic_registry import register, registered, unregister
+from fx_onnx.translation.symbolic_registry import (
+    autograd_functions,
+    is_of_library,
+    operator_named,
+    overloads_of,
+    register,
+    registered,
+    unregister,
+)
 
 
 def old(g: Any, x: Any) -> Any: ...
@@ -63,3 +72,26 @@ def test_the_default_namespace_is_aten() -> None:
 def test_refusals(arguments: tuple[Any, Any, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         register(*arguments)
+
+
+def test_an_operator_is_found_by_its_name() -> None:
+    assert operator_named("aten::relu") is torch.ops.aten.relu
+    assert operator_named("aten::none") is None
+
+
+def test_overloads_without_a_result_as_argument() -> None:
+    assert overloads_of(torch.ops.aten.relu) == [torch.ops.aten.relu.default]
+    assert torch.ops.aten.add.out not in overloads_of(torch.ops.aten.add)
+
+
+def test_a_function_of_the_library_that_defines_the_operator() -> None:
+    assert not is_of_library("aten::relu", old)
+    assert is_of_library(f"{old.__module__.partition('.')[0]}::relu", old)
+
+
+def test_classes_of_classes_are_found() -> None:
+    class Base(torch.autograd.Function): ...
+
+    class Derived(Base): ...
+
+    assert {Base, Derived} <= {*autograd_functions()}
