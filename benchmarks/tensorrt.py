@@ -13,6 +13,7 @@ compiled, so a run continues where an earlier one ended. The last lines are coun
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
 import warnings
@@ -71,6 +72,13 @@ def networks(names: Sequence[str], opsets: Sequence[int], dtypes: Sequence[str])
 
 
 def _network(model: Model, opset: int, dtype: torch.dtype, is_dynamic: bool) -> fx_onnx.ONNXProgram:
+    captured = _captured(model, dtype, is_dynamic)
+    return fx_onnx.export(captured, (), target=TARGET, opset_version=opset, verbose=False)
+
+
+@functools.lru_cache(maxsize=1)
+def _captured(model: Model, dtype: torch.dtype, is_dynamic: bool) -> torch.export.ExportedProgram:
+    """Returns the capture of a network, which the exports for all opsets share."""
     module = model.build().to(dtype)
     inputs = model.examples(module)[0]
     shapes = model.dynamic_shapes(inputs) if is_dynamic else None
@@ -79,9 +87,8 @@ def _network(model: Model, opset: int, dtype: torch.dtype, is_dynamic: bool) -> 
         return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
     args, kwargs = pytree.tree_map(cast, (inputs.args, inputs.kwargs))
-    return fx_onnx.export(
-        module, args, kwargs=kwargs, dynamic_shapes=shapes, target=TARGET, opset_version=opset, verbose=False
-    )
+    program = fx_onnx.export(module, args, kwargs=kwargs, dynamic_shapes=shapes, target=TARGET, verbose=False)
+    return program.exported_program
 
 
 # ---------------------------------------------------------------- operators
