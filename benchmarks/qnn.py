@@ -24,8 +24,7 @@ import json
 import runpy
 import tempfile
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +129,20 @@ def difference(wanted: Sequence[Any], computed: Sequence[Any]) -> float:
     return float(np.max(errors, initial=0))  # NaN stays
 
 
+def summary(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yields the number of networks of each outcome, the median difference of the right ones, and the other names."""
+    names: dict[str, list[str]] = {}
+    for name, (outcome, _) in found.items():
+        names.setdefault(outcome, []).append(name)
+    for outcome, each in sorted(names.items()):
+        if outcome == "right":  # without --precision, the difference comes first; with it, that from the file is last
+            text = [found[name][1].partition(", PyTorch")[0] for name in each]
+            differences = [float(words.rpartition(" ")[2]) for words in text]
+            yield f"right: {len(each)} of {len(found)}, median difference {np.median(differences):.1e}"
+        else:
+            yield f"{outcome}: {len(each)}, {', '.join(each)}"
+
+
 def decoder(family: Family) -> str:
     """Returns how many tokens of a decoder are equal, on the CPU and in the simulator."""
     example = runpy.run_path("docs/examples/npu.py")
@@ -156,7 +169,7 @@ def decoder(family: Family) -> str:
 
 
 def main() -> None:
-    """Prints one line for each network, then the counts."""
+    """Prints one line for each network, then the sums of docs/runtimes.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--names", default="")
     parser.add_argument("--opset", type=int)
@@ -175,7 +188,7 @@ def main() -> None:
     given.results.parent.mkdir(parents=True, exist_ok=True)
     kept = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
     known = dict(map(json.loads, kept))
-    outcomes: Counter[str] = Counter()
+    found = {}
     for name, build in networks():
         if given.names and name not in given.names.split(","):
             continue
@@ -188,9 +201,9 @@ def main() -> None:
                 known[key] = "failed", f"{type(error).__name__}: {error}"[:300]
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([key, known[key]]) + "\n")
-        outcomes[known[key][0]] += 1
+        found[name] = known[key]
         print(key, *known[key], sep=" | ", flush=True)
-    print(dict(outcomes))
+    print("\n".join(summary(found)))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """Compiles networks and operators with TensorRT for RTX, on a CPU, and counts what is built, told and silent.
 
-    python -m benchmarks.tensorrt networks [--names bert,gpt2] [--opsets 18,20,23] [--dtypes float32,float16]
+    python -m benchmarks.tensorrt networks [--names bert,gpt2] [--opsets 18,20] [--dtypes float16] [--shapes static]
     python -m benchmarks.tensorrt operators [--names add,index_add] [--samples 1] [--share 0/3] [--exporter torch.onnx]
 
 ``onnxruntime-ep-nv-tensorrt-rtx-cu13`` must be installed (``fx_onnx[tensorrt]``); no GPU is needed and nothing is run.
 The networks are those of benchmarks/runtime_models.py, and the operators the samples of PyTorch's own operator tests.
 A model is *built*; *told*, if it is refused, and so it is by the export or by the table; *silent*, if the compiler
 refuses what the table has; *unjudged*, if it has an operator that is a plug-in. The file of results keeps what was
-compiled, so a run continues where an earlier one ended. The last lines are counts; docs/runtimes.md has their sums.
+compiled, so a run continues where an earlier one ended. The last lines are counts for each dtype and opset;
+docs/runtimes.md has their sums.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
 import warnings
@@ -59,18 +61,26 @@ def compiled(program: fx_onnx.ONNXProgram) -> tuple[str, str]:
 # ---------------------------------------------------------------- networks
 
 
-def networks(names: Sequence[str], opsets: Sequence[int], dtypes: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def networks(
+    names: Sequence[str], opsets: Sequence[int], dtypes: Sequence[str], kinds: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
     """Yields the name of each case, and the function that compiles it."""
     for model in MODELS:
         for dtype in dtypes if "float16" not in model.name else ():
-            for is_dynamic in (True, False) if not names or model.name in names else ():
+            for kind in kinds if not names or model.name in names else ():
                 for opset in opsets:
-                    kind = "dynamic" if is_dynamic else "static"
-                    case = model, opset, getattr(torch, dtype), is_dynamic
+                    case = model, opset, getattr(torch, dtype), kind == "dynamic"
                     yield f"{model.name} {dtype} {kind} {opset}", lambda case=case: compiled(_network(*case))
 
 
 def _network(model: Model, opset: int, dtype: torch.dtype, is_dynamic: bool) -> fx_onnx.ONNXProgram:
+    captured = _captured(model, dtype, is_dynamic)
+    return fx_onnx.export(captured, (), target=TARGET, opset_version=opset, verbose=False)
+
+
+@functools.lru_cache(maxsize=1)
+def _captured(model: Model, dtype: torch.dtype, is_dynamic: bool) -> torch.export.ExportedProgram:
+    """Returns the capture of a network, which the exports for all opsets share."""
     module = model.build().to(dtype)
     inputs = model.examples(module)[0]
     shapes = model.dynamic_shapes(inputs) if is_dynamic else None
@@ -79,9 +89,8 @@ def _network(model: Model, opset: int, dtype: torch.dtype, is_dynamic: bool) -> 
         return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
     args, kwargs = pytree.tree_map(cast, (inputs.args, inputs.kwargs))
-    return fx_onnx.export(
-        module, args, kwargs=kwargs, dynamic_shapes=shapes, target=TARGET, opset_version=opset, verbose=False
-    )
+    program = fx_onnx.export(module, args, kwargs=kwargs, dynamic_shapes=shapes, target=TARGET, verbose=False)
+    return program.exported_program
 
 
 # ---------------------------------------------------------------- operators
@@ -99,7 +108,7 @@ def operators(
             for index, sample in enumerate(entry.samples(samples)):
                 for opset in opsets:
                     case = _Call(_INFOS[entry.name], sample), opset, exporter
-                    yield f"{entry.name} {dtype} {index} {opset} {exporter}", lambda case=case: _operator(*case)
+                    yield f"{entry.name}[{index}] {dtype} {opset} {exporter}", lambda case=case: _operator(*case)
 
 
 def _operator(module: _Call, opset: int, exporter: str) -> tuple[str, str]:
@@ -144,6 +153,7 @@ def main() -> None:
     parser.add_argument("--names", default="")
     parser.add_argument("--opsets", default="18")
     parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--shapes", default="dynamic,static", help="of networks")
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--share", default="0/1", help="each N-th operator, from the given one on")
     parser.add_argument("--exporter", choices=("fx_onnx", "torch.onnx"), default="fx_onnx")
@@ -155,11 +165,14 @@ def main() -> None:
     names, dtypes = [name for name in given.names.split(",") if name], given.dtypes.split(",")
     opsets = list(map(int, given.opsets.split(",")))
     if given.kind == "networks":
-        cases = networks(names, opsets, dtypes)
+        cases = networks(names, opsets, dtypes, given.shapes.split(","))
     else:
         cases = operators(names, opsets, dtypes, given.samples, given.share, given.exporter)
-    counts = Counter(outcome for outcome, _ in run(cases, given.results).values())
-    print(", ".join(f"{name} {counts[name]}" for name in STATES))
+    counts: dict[str, Counter[str]] = {}
+    for name, (outcome, _) in run(cases, given.results).items():
+        counts.setdefault(name.partition(" ")[2], Counter())[outcome] += 1
+    for kind, count in counts.items():
+        print(f"{kind}:", ", ".join(f"{name} {count[name]}" for name in STATES))
 
 
 if __name__ == "__main__":

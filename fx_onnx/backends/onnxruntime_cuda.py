@@ -3,6 +3,7 @@
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.backends.legalization.normalizations import has_mixed_scale
 from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.onnx_model.dtypes import is_float
 from fx_onnx.passes.matchers import attribute
@@ -20,6 +21,8 @@ def _defect(node: ir.Node) -> str:
         return ""
     if node.op_type == "ScatterND" and attribute(node, "reduction", "none") != "none" and dtype not in _REDUCED:
         return "the kernel reduces float16 and float32 only"
+    if node.op_type == "Pow" and has_mixed_scale(node):
+        return "it is fused into a norm of bfloat16 and float32, which has no kernel"
     if node.op_type == "Pow" and not is_float(dtype):
         return "the kernel computes powers of integers in floats and rounds them down"
     if node.op_type in ("ReduceMax", "ReduceMin") and dtype == DataType.INT64:

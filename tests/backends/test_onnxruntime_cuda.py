@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from onnx_ir import DataType
 
+from fx_onnx.passes.legalization.kernel_tables import kernel_table
 from tests.compare import assert_close
 from tests.exporting import exported, operators
 
@@ -34,6 +36,45 @@ def test_sigmoid_of_bfloat16_is_computed_in_float32() -> None:
     program = exported(torch.sigmoid, x, target="onnxruntime-cuda")
     assert operators(program) == ["Cast", "Sigmoid", "Cast"]
     assert torch.equal(program(x)[0], x.sigmoid())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_scaled_after", "is_read", "square"),
+    [
+        (torch.bfloat16, False, False, "Mul"),  # as in Gemma
+        (torch.bfloat16, True, False, "Pow"),  # as in Llama: the provider has a kernel of bfloat16 alone
+        (torch.bfloat16, True, True, "Mul"),  # the Cast of x stays, so that the norm has an input of float32
+        (torch.float16, False, False, "Pow"),
+        (torch.float32, False, False, "Pow"),
+    ],
+)
+def test_the_root_mean_square_of_bfloat16_is_not_fused_with_a_scale_of_float32(
+    dtype: torch.dtype, is_scaled_after: bool, is_read: bool, square: str
+) -> None:
+    weight = torch.linspace(0.5, 2, 8).to(dtype)
+
+    def norm(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = x.float()
+        result = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        scaled = weight * result.to(dtype) if is_scaled_after else (result * (1 + weight.float())).to(dtype)
+        return (scaled, wide.sum(-1)) if is_read else (scaled,)
+
+    x = torch.randn(3, 8, dtype=dtype)
+    program = exported(norm, x, target="onnxruntime-cuda", opset_version=18)
+    assert next(name for name in operators(program) if name != "Cast") == square
+    assert program.supports("onnxruntime-cuda")
+    if not is_scaled_after:  # otherwise the CPU provider lacks the product of bfloat16
+        assert_close(program(x), norm(x))
+
+
+def test_a_norm_without_a_kernel_is_reported() -> None:
+    """No kernel of the fused norm in the provider's own table takes bfloat16 and float32."""
+    weight = torch.linspace(0.5, 2, 8)
+    norm = lambda x: x.float() / torch.sqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6) * weight  # noqa: E731
+    program = exported(norm, torch.randn(3, 8, dtype=torch.bfloat16), opset_version=18)
+    assert [each.operator for each in program.supports("onnxruntime-cuda").missing] == ["Pow"]
+    rows = kernel_table("onnxruntime-cuda").kernels("SimplifiedLayerNormalization", 1)
+    assert not any({DataType.BFLOAT16, DataType.FLOAT} <= row.admitted["T"] | row.admitted["V"] for row in rows)
 
 
 def test_a_node_of_the_cpu_provider_gets_casts_for_it() -> None:

@@ -2,11 +2,16 @@
 
 import pytest
 import torch
+from onnx_ir import DataType
 
+import fx_onnx
 from fx_onnx.targets.kernel_support import support
 from fx_onnx.targets.known_targets import find_target
+from tests.compare import assert_close
 from tests.exporting import exported, operators, padded_maximum
+from tests.models.quantized_networks import quantized, rows
 from tests.passes.checking import model
+from tests.torchvision_cpu import torchvision
 
 
 def test_boolean_masks_are_read_without_compress() -> None:
@@ -82,14 +87,15 @@ def test_uint8_is_in_inputs_and_outputs_only() -> None:
         ("QuantizeLinear(x, s, zero)", ""),
         ("QuantizeLinear(x, s, three)", "the zero point is not 0"),
         ("QuantizeLinear<axis=0>(x, two, zeros)", "an activation has several scales"),
+        ("QuantizeLinear(x, square, zero)", ""),
         ("QuantizeLinear(x, largest, zero)", "the scale is computed"),
     ],
 )
 def test_quantization_is_symmetric(node: str, reason: str) -> None:
-    """The rules of TensorRT's documentation; no model was run."""
+    """The rules of TensorRT's documentation. What only constants decide is a constant."""
     text = f"""g (float[2,3] x) => (int8[2,3] y, float largest) <float s = {{0.5}}, float[2] two = {{0.5, 0.25}},
       int8 zero = {{0}}, int8 three = {{3}}, int8[2] zeros = {{0, 0}}> {{
-      largest = ReduceMax<keepdims=0>(x)\n y = {node}
+      square = Mul(s, s)\n largest = ReduceMax<keepdims=0>(x)\n y = {node}
     }}"""
     found = support(model(text), find_target("tensorrt")).missing
     assert [each.reason.startswith(reason) for each in found] == ([True] if reason else [])
@@ -100,6 +106,35 @@ def test_weights_may_have_a_scale_for_each_channel() -> None:
       y = DequantizeLinear<axis=0>(w, s)
     }"""
     assert support(model(text), find_target("tensorrt")).missing == ()
+
+
+@pytest.mark.parametrize("name", ["int8_dynamic", "int4_in_groups"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("opset", "dims"), [(18, {0: "rows"}), (20, None), (20, {0: "rows"})])
+def test_quantized_layers_of_each_dtype_become_arithmetic(
+    opset: int, dims: dict[int, str] | None, dtype: torch.dtype, name: str
+) -> None:
+    """Only a DequantizeLinear reads a constant of int8."""
+    module, x = quantized(name).to(dtype), rows(2).to(dtype)
+    program = exported(module, x, target="tensorrt", dynamic_shapes=(dims,), opset_version=opset)
+    assert support(program.model, find_target("tensorrt")).missing == ()
+    constants = [value for value in program.model.graph.initializers.values() if value.dtype == DataType.INT8]
+    readers = {use.node.op_type for value in constants for use in value.uses()}
+    assert constants and readers <= {"DequantizeLinear", "Reshape"}, readers
+    assert_close(program(x), module(x))
+
+
+def test_a_suppression_in_a_branch_is_told() -> None:
+    """TensorRT for RTX has no kernel for it, and no results of unknown sizes in branches."""
+
+    class Branch(torch.nn.Module):
+        def forward(self, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            return torchvision.ops.nms(boxes, scores, 0.5) if scores.sum() > 0 else torch.arange(3)
+
+    program = fx_onnx.export(Branch(), (torch.rand(6, 4), torch.rand(6)), target="tensorrt", verbose=False)
+    missing = support(program.model, find_target("tensorrt")).missing
+    assert [each.operator for each in missing] == ["NonMaxSuppression"]
+    assert missing[0].line.startswith("tests/backends/test_tensorrt.py:")
 
 
 def test_the_opset_of_the_target_and_of_the_caller() -> None:

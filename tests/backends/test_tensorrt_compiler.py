@@ -66,6 +66,15 @@ def test_a_refusal_has_its_node_and_line() -> None:
 
 
 @needs_package
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM])
+@pytest.mark.parametrize("dims", [None, {0: "steps", 1: "rows"}])
+def test_recurrent_layers_of_bfloat16(dims: dict[int, str] | None, kind: type[torch.nn.RNNBase]) -> None:
+    layer, x = kind(2, 4).bfloat16().eval(), torch.randn(5, 2, 2, dtype=torch.bfloat16)
+    program = exported(lambda x: layer(x)[0], x, target="tensorrt", dynamic_shapes=(dims,))
+    assert program.supports("tensorrt").is_compiled and program.supports("tensorrt")
+
+
+@needs_package
 def test_sizes_of_a_saved_model_are_given() -> None:
     text = "g (float[N] x) => (float[N] y) { y = Relu(x) }"
     program = fx_onnx.ONNXProgram(model(text))

@@ -13,7 +13,7 @@ from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import attribute, constant_array, dims, producer_of
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_initial_states"]
+__all__ = ["legalize_cast_sequences", "legalize_initial_states"]
 
 
 @legalizes("Loop(count | None, condition | None)", until=10)
@@ -111,3 +111,23 @@ def legalize_initial_states(f: NodeBuilder, node: ir.Node, x: Value, rest: Seque
     for index in places:
         inputs[index] = inputs[index] or zeros
     return f.emit(node.op_type, inputs, node.attributes, outputs=len(node.outputs))
+
+
+_MOVES = ("Transpose", "Reshape", "Squeeze", "Unsqueeze")
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+
+
+@legalizes("RNN(x, *rest)", "GRU(x, *rest)", "LSTM(x, *rest)", targets=("tensorrt",), after_casts=True)
+def legalize_cast_sequences(f: NodeBuilder, node: ir.Node, x: Value, rest: Sequence[Value | None]) -> Result:
+    """GRU(Cast(x), …) → GRU(Cast(x) + -0.0, …) for x of float16 or bfloat16; the same for RNN and LSTM.
+
+    Legal because the sum is the number, also if that is 0.0 or -0.0. TensorRT for RTX (1.7.1) moves the Cast, also
+    behind a Transpose, into the loop over the steps, and then fails at the shape of a step.
+    """
+    moved = x
+    while (move := producer_of(moved, *_MOVES)) is not None and move.inputs[0] is not None:
+        moved = move.inputs[0]
+    cast = producer_of(moved, "Cast")
+    if cast is None or cast.inputs[0] is None or cast.inputs[0].dtype not in _HALVES:
+        return None
+    return f.emit(node.op_type, [f.Add(x, -0.0), *rest], node.attributes, outputs=len(node.outputs))

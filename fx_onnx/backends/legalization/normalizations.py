@@ -7,11 +7,12 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.forms import known_rank, rank_of, swapped_with_last, with_shape
+from fx_onnx.passes.legalization.reductions import fused_norm
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims, is_read
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_batch_statistics", "legalize_vectors"]
+__all__ = ["has_mixed_scale", "legalize_batch_statistics", "legalize_mixed_squares", "legalize_vectors"]
 
 
 @legalizes(
@@ -66,6 +67,22 @@ def legalize_vectors(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
         return None
     row = f.emit(node.op_type, [f.Unsqueeze(x, [0])], {**node.attributes, "axis": 1})[0]
     return f.Squeeze(row, [0])
+
+
+@legalizes("x ** number.exponent", targets=("onnxruntime-cuda",), after_casts=True)
+def legalize_mixed_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
+    """x / Sqrt(ReduceMean(Pow(x, 2)) + epsilon) * w → the same of x * x, for one of bfloat16 and one of float32.
+
+    Legal because both are the square. ONNX Runtime (1.31.1) fuses the form with Pow into SimplifiedLayerNormalization,
+    of which the CUDA provider has no kernel for these two dtypes, so that the model does not load.
+    """
+    return f.Mul(x, x) if exponent == 2 and has_mixed_scale(node) else None
+
+
+def has_mixed_scale(node: ir.Node) -> bool:
+    """Returns whether ONNX Runtime fuses a Pow into a norm of bfloat16 with a scale of float32, or vice versa."""
+    norm = fused_norm(node)
+    return norm is not None and {norm.dtype, norm.scale} == {DataType.BFLOAT16, DataType.FLOAT}
 
 
 # ---------------------------------------------------------------- older opsets

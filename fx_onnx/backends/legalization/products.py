@@ -289,7 +289,7 @@ def legalize_quantization(f: NodeBuilder, node: ir.Node) -> Result:
     Legal because this is ONNX's definition of QuantizeLinear for 8-bit integers; both round half to even. MNN (3.6.1)
     computes any QuantizeLinear wrongly.
     """
-    return _reason_against(node) or f.Cast(_quantized(f, node), to=node.outputs[0].dtype)
+    return _reason_against(f, node) or f.Cast(_quantized(f, node), to=node.outputs[0].dtype)
 
 
 @legalizes(
@@ -345,7 +345,7 @@ def legalize_dequantization(
     quantize = producer_of(q, "QuantizeLinear")
     if dims(q) is None or scale.dtype != f.dtype or block:
         return "the rank is unknown, or there is a scale for each block"
-    is_pair = quantize is not None and not _reason_against(quantize)
+    is_pair = quantize is not None and not _reason_against(f, quantize)
     number = _quantized(f, quantize) if quantize is not None and is_pair else f.Cast(q, to=f.dtype)
     return _dequantized(f, number, node, scale, zero_point)
 
@@ -390,15 +390,20 @@ def asymmetry(node: ir.Node) -> str:
     dtype = node.outputs[0].dtype if node.op_type == "QuantizeLinear" else x.dtype if x is not None else None
     if dtype in (DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.UINT4):
         return f"TensorRT has no quantization to {dtype.name.lower()}"
-    tensor = initializer_tensor(scale)
-    if tensor is None:
+    if not _is_constant(scale):
         return "the scale is computed, and TensorRT needs a constant"
     shift = None if zero_point is None else zero_point.const_value
     if zero_point is not None and (shift is None or shift.numpy().any()):
         return "the zero point is not 0, and TensorRT quantizes symmetrically"
-    if node.op_type == "QuantizeLinear" and tensor.size > 1 and initializer_tensor(x) is None:
+    if node.op_type == "QuantizeLinear" and dims(scale) not in ((), (1,)) and not _is_constant(x):
         return "an activation has several scales, and TensorRT takes one"
     return ""
+
+
+def _is_constant(value: Value | None) -> bool:
+    """Returns whether only constants decide a value."""
+    node = None if value is None else value.producer()
+    return initializer_tensor(value) is not None if node is None else all(map(_is_constant, node.inputs))
 
 
 @legalizes("QuantizeLinear(_, _, _ | None)", targets=("tensorrt",))
@@ -443,12 +448,12 @@ def _dequantized(f: NodeBuilder, number: Value, node: ir.Node, scale: Value, zer
     return f.Mul(number, _aligned(f, node, scale))
 
 
-def _reason_against(quantize: ir.Node) -> str:
+def _reason_against(f: NodeBuilder, quantize: ir.Node) -> str:
     """Returns why a QuantizeLinear has no form as arithmetic; empty if it has one."""
     x, scale = quantize.inputs[:2]
     if quantize.outputs[0].dtype not in (DataType.INT8, DataType.UINT8) or attribute(quantize, "block_size", 0):
         return "the result has not 8 bits, or there is a scale for each block"
-    if x is None or scale is None or x.shape is None or x.dtype != scale.dtype:
+    if x is None or scale is None or with_shape(f, x).shape is None or x.dtype != scale.dtype:
         return "the rank is unknown, or the scale has another dtype"
     return ""
 
@@ -472,7 +477,7 @@ def _shift(f: NodeBuilder, node: ir.Node, zero_point: Value, scale: Value) -> Va
     """
     array, dtype = constant_array(zero_point), scale.dtype or DataType.FLOAT
     if array is None:
-        return f.Cast(_aligned(f, node, zero_point), to=dtype)
+        return _aligned(f, node, f.Cast(zero_point, to=dtype))
     return _aligned(f, node, f.constant(array.astype(dtype.numpy())))
 
 

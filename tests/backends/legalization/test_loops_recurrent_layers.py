@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.backends.legalization.loops import legalize_initial_states
+from fx_onnx.backends.legalization.loops import legalize_cast_sequences, legalize_initial_states
 from tests.passes.checking import check, model
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -30,3 +30,17 @@ def test_a_given_state_stays() -> None:
     }"""
     inputs = [torch.randn(5, 2, 3), torch.randn(1, 2, 4)]
     check(model(text, weights), legalize_initial_states, inputs, ["GRU"])
+
+
+@pytest.mark.parametrize("moves", [[], ["Transpose"]])
+@pytest.mark.parametrize(("dtype", "added"), [("float16", ["Add"]), ("int32", [])])
+@pytest.mark.parametrize("op_type", GATES)
+def test_a_cast_sequence_is_a_sum(op_type: str, dtype: str, added: list[str], moves: list[str]) -> None:
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(1, GATES[op_type] * 4, 3), "r": torch.randn(1, GATES[op_type] * 4, 4)}
+    steps = "s = Transpose<perm=[1, 0, 2]>(c)" if moves else ""
+    text = f"""g ({dtype}[A,B,3] x) => (float[T,1,S,4] y, float[1,S,4] h) {{
+      c = Cast<to=1>(x)\n {steps}\n y, h = {op_type}<hidden_size=4>({"s" if moves else "c"}, w, r)
+    }}"""
+    x = torch.randn(5, 2, 3).to(getattr(torch, dtype))
+    check(model(text, weights), legalize_cast_sequences, [x], ["Cast", *moves, *added, op_type])

@@ -42,6 +42,26 @@ def test_the_norm_in_float32_stays_fusible() -> None:
     assert operators(program) == ["Pow", "ReduceMean", "Add", "Sqrt", "Div"]
 
 
+@pytest.mark.parametrize("opset", [18, 20, 23])
+@pytest.mark.parametrize("rows", [None, {0: "rows"}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_layer_norm_of_two_dtypes_is_loaded(
+    scale: torch.dtype, dtype: torch.dtype, rows: dict[int, str] | None, opset: int
+) -> None:
+    """ONNX Runtime would fuse it, with its Casts, into a LayerNormalization that admits one dtype only."""
+    weight, bias = torch.linspace(0.5, 2, 8).to(scale), torch.linspace(-1, 1, 8).to(scale)
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        x = x.float()
+        x = x - x.mean(-1, keepdim=True)
+        return (x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(scale) * weight + bias
+
+    x = torch.randn(3, 8, dtype=dtype)
+    program = exported(norm, x, dynamic_shapes=(rows,), opset_version=opset)
+    assert_close(program(x), norm(x))
+
+
 @pytest.mark.parametrize(
     ("dtype", "exponent", "end", "operator"),
     [
