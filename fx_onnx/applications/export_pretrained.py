@@ -38,6 +38,7 @@ from fx_onnx.messages.findings import collect_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.progress import progress_of_part
 from fx_onnx.requests.pytrees import register
+from fx_onnx.targets.known_targets import find_target
 from fx_onnx.torch_internals.torch_private import pytree
 from fx_onnx.translation.translate import PRODUCER
 
@@ -58,7 +59,7 @@ class ExportedFile:
         precision: a name of a precision.
         kept: the modules that keep float32, or weights that are not quantized.
         distance: the largest difference between the module's results in this precision and in float32, relative to the
-            largest result.
+            largest result, and that which a quantized cache adds.
     """
 
     name: str
@@ -81,6 +82,7 @@ class _Form:
     exporting: Mapping[str, Any]
     saving: Mapping[str, Any]
     calibration: tuple[Mapping[str, Tensor], ...] = ()
+    cache: str | None = None
 
 
 @refuses_unknown_keywords
@@ -98,6 +100,7 @@ def export_pretrained(
     processor: Any = None,
     inputs: Mapping[str, Any] | None = None,
     calibration: Iterable[Mapping[str, Tensor]] | None = None,
+    cache: str | None = None,
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     trust_remote_code: bool = False,
     optimize: bool | Collection[str] = True,
@@ -129,7 +132,9 @@ def export_pretrained(
             neither in them nor made by the processor is derived from the config. For the task ``stream``, they are a
             chunk and the first states, which may be lists, tuples, dicts or caches of tensors.
         calibration: for ``int8-static``, ``a16w8`` and ``a16w4``, inputs like those of the application, about 100, each
-            a dict of all inputs of the model by name.
+            a dict of all inputs of the model by name. For ``cache``, texts: dicts with ``input_ids``.
+        cache: ``int8`` or ``int4``, in the layout ``genai``: the dtype of the keys and values that the runtime keeps;
+            None is that of the results.
         adapters: name → the folder of a LoRA adapter of peft. Its weights become optional inputs, which the file
             ``adapters/NAME/MODEL.onnx_adapter`` of ONNX Runtime has.
         trust_remote_code: whether the code in the source folder may run.
@@ -148,24 +153,23 @@ def export_pretrained(
     _check_types({"verify": verify, "trust_remote_code": trust_remote_code}, adapters)
     _check_tensors(inputs, trees=task in list(MODULES))
     chosen, precisions = choose(layout, precision, opset_version)
-    calibrating = _calibration_inputs(calibration, precisions)
-    path = Path(output)
-    _check_place(source, path, chosen, layout)
+    calibrating = _calibration_inputs(calibration, precisions, cache, chosen)
+    _check_place(source, Path(output), chosen, layout)
     loaded = tuple(read_adapter(name, folder) for name, folder in (adapters or {}).items())
     pretrained = read_source(source, task, processor, trust_remote_code)
     parts = _parts(pretrained, chosen, {**processed(pretrained.processors), **(inputs or {})})
-    _check_parts(parts, chosen, layout, pretrained.task)
+    _check_parts(parts, chosen, layout, pretrained.task, cache)
     _check_inputs(parts, inputs or {}, *calibrating)
     _check_layers(parts, precisions, pretrained.model)
     is_shared = chosen.shares_weights and len(parts) * len(precisions) > 1
     exporting = {"optimize": optimize, "report": report, "artifacts_dir": artifacts_dir}
     saving = {"external_data": _external_data(external_data, chosen, layout, is_shared), "metadata": metadata}
-    with replaced(path) as new, adapted(pretrained.model, loaded) as extend:
+    with replaced(Path(output)) as new, adapted(pretrained.model, loaded) as extend:
         copy_files(pretrained, new)
         complete_tokenizer(pretrained, new, chosen, takes_tokens=any("input_ids" in part.kwargs for part in parts))
         _write_speech_config(pretrained, parts, new)
-        opset = opset_version or _first_opset(pretrained.model)
-        form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving, calibrating)
+        opset = opset_version or _opset(target or chosen.target, 21 if is_packed(pretrained.model) else None)
+        form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving, calibrating, cache)
         files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
         _write_images_config(pretrained, parts, new)
         if is_shared:
@@ -175,9 +179,9 @@ def export_pretrained(
         return tuple(replace(file, size=_size(new / file.name)) for file in files)
 
 
-def _first_opset(model: Any) -> int | None:
-    """Returns the first opset with weights of 4 bits and scales for blocks if the model needs it."""
-    return 21 if is_packed(model) else None
+def _opset(target: str | None, first: int | None) -> int | None:
+    """Returns the opset of a target, but not below the first one that has the weights; None if any will do."""
+    return first if first is None or target is None else max(first, find_target(target).opset)
 
 
 def _check_place(source: Any, output: Path, layout: Layout, name: str) -> None:
@@ -240,7 +244,7 @@ def _external_data(wanted: bool | None, layout: Layout, name: str, is_shared: bo
     return own if wanted is None else wanted
 
 
-def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> None:
+def _check_parts(parts: list[Part], layout: Layout, name: str, task: str, cache: str | None) -> None:
     missing = [part.name for part in parts if part.name not in layout.files]
     if missing:
         fitting = [other for other, row in LAYOUTS.items() if all(part.name in row.files for part in parts)]
@@ -248,6 +252,8 @@ def _check_parts(parts: list[Part], layout: Layout, name: str, task: str) -> Non
             f"The layout {name} has no file for the {missing[0]} of {task}, which has {', '.join(fitting)}.",
             id=MessageId.COMMAND_OPTION,
         )
+    if cache is not None and all(part.name != "decoder" for part in parts):
+        raise ArgumentError(f"cache={cache!r} is for decoders; leave it out for {task}.", id=MessageId.COMMAND_OPTION)
 
 
 def _check_types(flags: Mapping[str, Any], adapters: Any) -> None:
@@ -265,18 +271,31 @@ def _check_tensors(inputs: Any, *, trees: bool = False) -> None:
             raise ArgumentError(f"The input {shown(name)} must be a tensor, not {shown(value)}.")
 
 
-def _calibration_inputs(calibration: Any, precisions: Sequence[str]) -> tuple[Mapping[str, Tensor], ...]:
+def _check_cache(cache: Any, precisions: Sequence[str], layout: Layout) -> None:
+    wrong = cache not in ("int8", "int4") and f"must be int8, int4 or None, not {shown(cache)}"
+    wrong = wrong or (not layout.is_genai and "is for the layout genai; leave it out")
+    half = next((precision for precision in precisions if PRECISIONS[precision].half), None)
+    wrong = wrong or (half and f"does not go with {half}, in which attention reads a cast of the cache")
+    if cache is not None and wrong:
+        raise ArgumentError(f"cache {wrong}.", id=MessageId.COMMAND_OPTION)
+
+
+def _calibration_inputs(
+    calibration: Any, precisions: Sequence[str], cache: str | None, layout: Layout
+) -> tuple[Mapping[str, Tensor], ...]:
     """Returns the calibration inputs, which may come from a generator.
 
     Raises:
         ArgumentError: they are missing or not used, or one is no dict of tensors.
     """
-    static = [name for name in precisions if PRECISIONS[name].is_static]
+    _check_cache(cache, precisions, layout)
+    static = [f"precision {name}" for name in precisions if PRECISIONS[name].is_static]
+    static += [f"cache {cache}"] if cache else []
     if bool(static) != (calibration is not None):
         raise ArgumentError(
-            f"The precision {static[0]} needs calibration=, an iterable of inputs by name."
+            f"The {static[0]} needs calibration=, an iterable of inputs by name."
             if static
-            else "calibration= is for the precisions int8-static, a16w8 and a16w4; leave it out.",
+            else "calibration= is for cache= and for the precisions int8-static, a16w8 and a16w4; leave it out.",
             id=MessageId.COMMAND_OPTION,
         )
     if calibration is None:
@@ -345,6 +364,9 @@ def _write(part: Part, model: Any, folder: Path, form: _Form, precision: str) ->
             check_stream(program, replace(part, module=converted.module), converted.rtol)
     program.model.metadata_props.update(part.metadata)
     make_optional(program.model, part)
+    if form.cache is not None and part.name == "decoder":
+        result = find("fx_onnx", "quantize")(program, form.calibration, precision=f"{form.cache}-cache")
+        program, converted = result.program, replace(converted, distance=converted.distance + result.distance)
     if layout.is_genai and part.name == "embedding":
         take_any_rank(program.model)
     file = folder / f"{layout.files[part.name]}{layout.suffixes[precision]}.onnx"
@@ -393,7 +415,7 @@ def _exported(part: Part, form: _Form, precision: str) -> ONNXProgram:
             input_names=[layout.inputs.get(name, name) for name in input_names(kwargs)],
             output_names=part.outputs,
             target=form.target,
-            opset_version=form.opset_version or PRECISIONS[precision].opset_version,
+            opset_version=form.opset_version or _opset(form.target, PRECISIONS[precision].opset_version),
             **form.exporting,
         )
 

@@ -174,8 +174,12 @@ Precision = Annotated[
 Calibration = Annotated[
     Path | None,
     typer.Option(
-        help="For int8-static, a16w8 and a16w4: a folder of .npz files, each with the inputs of one call by name."
+        help="For int8-static, a16w8, a16w4 and --cache: a folder of .npz files, each with the inputs of one call by "
+        "name."
     ),
+]
+Cache = Annotated[
+    str | None, typer.Option(help="With --layout genai: int8 or int4, the dtype of keys and values in the cache.")
 ]
 Adapter = Annotated[
     list[str] | None, typer.Option(help="With --layout: NAME=FOLDER of a LoRA adapter of peft. Repeat it.")
@@ -209,15 +213,15 @@ def export(
     layout: Layout = None,
     precision: Precision = None,
     calibration: Calibration = None,
+    cache: Cache = None,
     adapter: Adapter = None,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Exports a model to an ONNX file, or to a folder."""
-    optimize = False if "all" in (without or ()) else set(without or ())
     path, layout = _destination(output, genai, layout, target)
-    if any(option is not None for option in (layout, precision, calibration, adapter)):
+    if any(option is not None for option in (layout, precision, calibration, cache, adapter)):
         _export_folder(locals())
         return
     from fx_onnx.cli import example_inputs, model_sources
@@ -236,12 +240,17 @@ def export(
             report=report,
             artifacts_dir=path.parent,
             external_data=external_data,
-            optimize=optimize,
+            optimize=_passes(without),
             metadata=metadata.value,
             **example_inputs.export_arguments(model, given, dynamic or []),
         )
     facts |= {"file": str(path), **model_facts(program.summary()), "seconds": program.timings}
     _print_export(facts, findings, _lines(path, program, verify), as_json, quiet)
+
+
+def _passes(without: list[str] | None) -> bool | set[str]:
+    """Returns what ``export`` takes as ``optimize``."""
+    return False if "all" in (without or ()) else set(without or ())
 
 
 def _lines(path: Path, program: Any, verify: bool) -> list[str]:
@@ -256,13 +265,13 @@ def _export_folder(given: dict[str, Any]) -> None:
 
     Raises:
         ArgumentError: the source is no folder of a Hugging Face model, an option does not go with --layout, or
-            --precision, --calibration or --adapter is without it.
+            --precision, --calibration, --cache or --adapter is without it.
     """
     source, output, quiet = given["source"], given["path"], given["quiet"]
     wrong = [name.replace("inputs", "input") for name in _NOT_OF_A_FOLDER if given[name]]
     problem = None
     if given["layout"] is None:
-        option = next(name for name in ("precision", "calibration", "adapter") if given[name])
+        option = next(name for name in ("precision", "calibration", "cache", "adapter") if given[name])
         problem = f"--{option} needs --layout, which names the files."
     elif wrong:
         problem = (
@@ -286,7 +295,8 @@ def _export_folder(given: dict[str, Any]) -> None:
         "adapters": {name: folder for name, _, folder in pairs},
         "artifacts_dir": output.parent,
         "metadata": given["metadata"].value,
-        **{name: given[name] for name in ("layout", "task", "target", "optimize", "report", "external_data")},
+        "optimize": _passes(given["without"]),
+        **{name: given[name] for name in ("layout", "task", "target", "cache", "report", "external_data")},
     }
     with collect_findings(as_warning=False) as findings, _new_report(output.parent, quiet) as facts:
         try:

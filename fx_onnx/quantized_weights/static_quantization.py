@@ -1,79 +1,44 @@
 """Static quantization: layers of a program compute with integers, in ranges that calibration inputs give.
 
-ONNX Runtime's own tool observes the ranges and rounds the weights (``onnxruntime.quantization``). This file chooses
-what it quantizes, and keeps layers in floats until the results are near enough:
-
-- Layers are Conv, ConvTranspose, Gemm and MatMul with a constant weight. Only their inputs are rounded, and the results
-  of convolutions. The result of a product with a weight stays a float, because normalization and softmax after it
-  need the resolution; but a runtime may take scales by channel only between quantized numbers.
-- Operators between convolutions, such as Add and MaxPool, compute with integers too, so the runtime converts nothing
-  there.
-- Weights have 7 bits for runtimes that add two products in 16 bits on x64 processors without VNNI: 2 * 255 * 64 fits,
-  so they are exact on all processors.
+Layers stay in floats until the results are near enough.
 """
 
 from __future__ import annotations
 
-import copy
-import io
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-import onnx
 import onnx_ir as ir
 from torch import Tensor
 
-from fx_onnx.files.save import save
 from fx_onnx.messages.arguments import check_inputs, check_tolerance, did_you_mean, shown
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
-from fx_onnx.onnx_model.metadata import module_scopes
-from fx_onnx.onnx_model.tolerances import relative_distance
 from fx_onnx.program.input_binding import bind
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import LoadedModel, refuse_fallback
+from fx_onnx.quantized_weights.quantization_tool import DTYPES, RANGES, Inputs, QuantizationTool, form_of
+from fx_onnx.quantized_weights.quantized_caches import CACHES, quantized_cache
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.onnxruntime import TARGET
 from fx_onnx.targets.target import Target
 
 __all__ = ["Quantized", "quantize"]
 
-_DTYPES = {"int8-static": ("QUInt8", "QInt8"), "a16w8": ("QUInt16", "QInt8"), "a16w4": ("QUInt16", "QInt4")}
-"""The name of a precision → the dtypes of activations and weights, as names of ``QuantType``."""
-_RANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "minmax": ("MinMax", {}),
-    "percentile": ("Percentile", {"symmetric": False, "percentile": 99.99}),
-}
-"""The name of a way to find ranges → ONNX Runtime's name of it, and its options."""
 _COMPARED = 8
 """The number of calibration inputs on which results are compared. Of twice as many or more, they set no ranges."""
-
-_CONVOLUTIONS = ("Conv", "ConvTranspose")
-_PRODUCTS = ("Gemm", "MatMul")
-_BETWEEN = frozenset(
-    {
-        *("Relu", "Clip", "Add", "Concat", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize"),
-        *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Split", "Slice"),
-    }
-)
-"""Operators that compute with integers if all that they read comes from a convolution that does."""
-
-Inputs = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A program whose layers compute with integers.
+    """A program whose layers compute with integers, or whose cache has them.
 
     Attributes:
-        program: the new program. It has the inputs, outputs and dims of the old one.
+        program: the new program. It has the inputs, outputs and dims of the old one, but for the dtype of a cache.
         kept: the layers that compute in floats: the path of the module, or the name of the node.
         distance: the largest difference of its results from those of the old program on the first 8 calibration inputs,
             relative to the largest result. If there are 16 inputs or more, these 8 do not set ranges. For a target of
@@ -94,14 +59,16 @@ def quantize(
     largest_distance: float = 0.1,
     target: str | Target | None = None,
 ) -> Quantized:
-    """Returns a program whose layers compute with integers. The given program does not change.
+    """Returns a program whose layers compute with integers, or whose cache has them. The given one does not change.
 
     Args:
         program: of float32, in opset 13 or above. For ``a16w8`` and ``a16w4`` it needs opset 21.
         calibration: inputs like those that the program will get, such as 100 images. Each is a tensor, a tuple of
             arguments, or a dict of arguments by name. They are read once. Values out of their ranges are limited later.
+            For a cache, each is a text: a dict with ``input_ids``, and what else has a value for each token.
         precision: ``int8-static``: activations and weights of 8 bits; ``a16w8`` and ``a16w4``: activations of 16 bits
-            and weights of 8 or 4 bits for NPUs, which ONNX Runtime's CPU provider computes in floats.
+            and weights of 8 or 4 bits for NPUs, which ONNX Runtime's CPU provider computes in floats; ``int8-cache``
+            and ``int4-cache``: keys and values of a decoder for ``onnxruntime-genai``, with a scale for each channel.
         ranges: the range of an activation: ``minmax`` is that of all its values, ``percentile`` leaves out the most
             distant 0.01 %.
         largest_distance: the largest ``Quantized.distance``. If the results are farther away, the layers that change
@@ -113,10 +80,13 @@ def quantize(
             that can be quantized, or no layer can be quantized within the distance.
     """
     _check(program, precision, ranges, largest_distance)
-    inputs = _bound(program, calibration)
     refuse_fallback(program.model)
+    runtime = _target(program, target)
+    if precision in CACHES:
+        return _with_cache(program, calibration, precision, largest_distance)
+    inputs = _bound(program, calibration)
     with TemporaryDirectory() as folder:
-        tool = _Tool(program.model, Path(folder), _form(precision, _target(program, target)))
+        tool = QuantizationTool(program.model, Path(folder), form_of(precision, runtime))
         layers = tool.layers()
         expected = _finite_results(program.model, inputs, tool.activations())
         tool.observe(inputs[_COMPARED:] if len(inputs) >= 2 * _COMPARED else inputs, ranges, layers)
@@ -138,12 +108,14 @@ def quantize(
 def _check(program: Any, precision: Any, ranges: Any, largest_distance: Any) -> None:
     if not isinstance(program, ONNXProgram):
         raise ArgumentError(f"program must be what fx_onnx.export returns, not {shown(program)}.")
-    for parameter, value, known in (("precision", precision, _DTYPES), ("ranges", ranges, _RANGES)):
+    for parameter, value, known in (("precision", precision, {**DTYPES, **CACHES}), ("ranges", ranges, RANGES)):
         if not isinstance(value, str) or value not in known:
             hint = did_you_mean(value, known) or "."
             raise ArgumentError(f"The {parameter} {shown(value)} is not one of {', '.join(known)}{hint}")
     check_tolerance("largest_distance", largest_distance)
-    opset, first = program.model.graph.opset_imports.get("", 0), 13 if precision == "int8-static" else 21
+    if precision in CACHES and ranges != "minmax":
+        raise ArgumentError(f"The precision {precision} has ranges of all values; leave out ranges={ranges!r}.")
+    opset, first = program.model.graph.opset_imports.get("", 0), 21 if precision in ("a16w8", "a16w4") else 13
     if opset < first:
         raise ArgumentError(
             f"The precision {precision} needs opset {first} or above, not {opset}; export with opset_version={first}.",
@@ -168,6 +140,23 @@ def _target(program: ONNXProgram, target: str | Target | None) -> Target:
             id=MessageId.TARGET,
         )
     return wanted
+
+
+def _with_cache(program: ONNXProgram, calibration: Any, precision: str, largest_distance: float) -> Quantized:
+    """Returns a program with a cache of integers.
+
+    Raises:
+        ArgumentError: a text does not fit, or the results are too far away. All layers have a cache of one dtype.
+    """
+    texts = check_inputs("calibration", calibration, "texts, such as a list")
+    model, distance = quantized_cache(program.model, texts, precision, _COMPARED)
+    if not distance <= largest_distance:
+        raise ArgumentError(
+            f"The results with precision={precision!r} are {distance:.2g} away, above largest_distance="
+            f"{largest_distance:g}; give a larger one, or keep the cache in floats.",
+            id=MessageId.COMMAND_OPTION,
+        )
+    return Quantized(_with_model(program, model), (), distance)
 
 
 def _bound(program: ONNXProgram, calibration: Any) -> list[Inputs]:
@@ -226,15 +215,6 @@ def _finite_results(
     return results
 
 
-def _session_of_integers(model: str | bytes) -> Any:
-    """Returns a session with the default options of ONNX Runtime, which computes with integers."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
 def _within(layers: Sequence[str], distance: Callable[[Collection[str]], float], largest: float) -> tuple[str, ...]:
     """Returns as many layers as can be quantized within a distance, without those that alone cause the largest ones.
 
@@ -263,235 +243,3 @@ def _with_model(program: ONNXProgram, model: ir.Model) -> ONNXProgram:
     new.dims, new.export_facts = program.dims, program.export_facts
     new.findings, new.timings = [*program.findings], {**program.timings}
     return new
-
-
-# ---------------------------------------------------------------- ONNX Runtime's tool
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How numbers are rounded.
-
-    Attributes:
-        activations: the name of a ``QuantType``.
-        weights: that of weights, which have a scale for each channel.
-        has_zero_points: whether activations have a zero point, and biases are integers.
-        narrow: whether weights have 7 bits.
-        rounds_products: whether the results of products with a weight are rounded.
-    """
-
-    activations: str
-    weights: str
-    has_zero_points: bool = True
-    narrow: bool = False
-    rounds_products: bool = False
-
-
-def _form(precision: str, target: Target) -> _Form:
-    """Returns the form that a target computes, as its passes of legalization tell."""
-    passes = {row.name for row in target.legalizations}
-    activations, weights = _DTYPES[precision]
-    if "legalize_asymmetric_quantization" in passes:
-        return _Form(activations.replace("QU", "Q"), weights, has_zero_points=False)
-    if "legalize_dequantization_by_channel" in passes:
-        return _Form(activations, weights, rounds_products=True)
-    saturates = "legalize_signed_quantization" in passes or target.name == "openvino"
-    return _Form(activations, weights, narrow=precision == "int8-static" and saturates)
-
-
-class _Tool:
-    """ONNX Runtime's tool, and the model in the file that it reads.
-
-    Attributes:
-        unfit: the layers that it does not quantize: those in the bodies of control flow, products with the weight of an
-            embedding, which is transposed for them, and grouped transposed convolutions, whose biases it refuses. NPUs
-            take no computed bias.
-    """
-
-    def __init__(self, model: ir.Model, folder: Path, form: _Form) -> None:
-        """Writes the model to the folder."""
-        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
-
-        self._folder, self._form, self._observed = folder, form, dict[str, Any]()
-        save(model, folder / "model.onnx", external_data=True, durable=False)
-        self._model = load_model_with_shape_infer(folder / "model.onnx")
-        for number, node in enumerate(self._model.graph.node):
-            node.name = node.name or f"node_{number}"
-        self._weights = {tensor.name for tensor in self._model.graph.initializer if tensor.data_type == _FLOAT}
-        self._weights -= {value.name for value in self._model.graph.input}
-        transposed = {node.output[0] for node in self._model.graph.node if _is_transposed(node, self._weights)}
-        inner = chain.from_iterable(body.node for body in _bodies(self._model.graph))
-        self.unfit = [_path(node) for node in inner if self._is_layer(node)]
-        self.unfit += [_path(node) for node in self._model.graph.node if transposed.intersection(node.input[1:2])]
-
-    def layers(self) -> dict[str, str]:
-        """Returns the layers with a weight of float32: the name of the node → that of the layer.
-
-        Raises:
-            ArgumentError: there is none.
-        """
-        nodes = [node for node in self._model.graph.node if self._is_layer(node)]
-        fitting = {node.name: _path(node) for node in nodes if self._fits(node)}
-        self.unfit += [_path(node) for node in nodes if node.name not in fitting]
-        if not fitting:
-            raise ArgumentError(
-                "The program has no layer that can be quantized: a convolution or a product with a float32 weight.",
-                id=MessageId.COMMAND_OPTION,
-            )
-        return fitting
-
-    def _fits(self, node: onnx.NodeProto) -> bool:
-        has_computed_bias = not self._weights.issuperset(filter(None, node.input[2:]))
-        return not _is_grouped(node) and not (self._form.rounds_products and has_computed_bias)
-
-    def activations(self) -> set[str]:
-        """Returns the names of what the layers read."""
-        return {node.input[0] for node in self._model.graph.node if self._is_layer(node)}
-
-    def _is_layer(self, node: onnx.NodeProto) -> bool:
-        is_product = node.op_type in (*_CONVOLUTIONS, *_PRODUCTS) and not node.domain
-        return is_product and node.input[1] in self._weights and node.input[0] not in self._weights
-
-    def observe(self, inputs: Sequence[Inputs], ranges: str, layers: Collection[str]) -> None:
-        """Finds the ranges of what layers and the operators between them read and return."""
-        from onnxruntime import quantization
-
-        method, options = _RANGES[ranges]
-        operators = {node.op_type for node in self._model.graph.node if node.name in self._nodes(layers)}
-        observer = quantization.create_calibrator(
-            self._folder / "model.onnx",
-            sorted(operators),
-            augmented_model_path=str(self._folder / "observed.onnx"),
-            calibrate_method=quantization.CalibrationMethod[method],
-            use_external_data_format=True,
-            extra_options=options,
-        )
-        try:
-            with redirect_stdout(io.StringIO()):  # it prints each step
-                for feed in inputs:
-                    observer.collect_data(_Reader(feed))
-                self._observed = dict(observer.compute_data().items())
-        except (ValueError, MemoryError) as error:  # of the histogram of a percentile
-            raise ArgumentError(f"ONNX Runtime's tool finds no ranges ({error}); use ranges='minmax'.") from error
-
-    def varying(self, layers: Mapping[str, str]) -> dict[str, str]:
-        """Returns the layers without those whose input, or result of a convolution, is one number in all runs.
-
-        Its range has no width, so that all later values would become this number.
-
-        Raises:
-            ArgumentError: there is none.
-        """
-        nodes = [node for node in self._model.graph.node if node.name in layers]
-        constant = {node.name for node in nodes if self._is_constant(node.input[0]) or self._is_fixed(node)}
-        self.unfit += [path for name, path in layers.items() if name in constant]
-        if constant.issuperset(layers):
-            raise ArgumentError("All layers get or return one number for all calibration inputs; give other ones.")
-        return {name: path for name, path in layers.items() if name not in constant}
-
-    def _is_fixed(self, node: onnx.NodeProto) -> bool:
-        return node.op_type not in _PRODUCTS and any(map(self._is_constant, node.output))
-
-    def _is_constant(self, name: str) -> bool:
-        return name in self._observed and bool(np.equal(*self._observed[name].range_value).all())
-
-    def quantized(self, layers: Collection[str]) -> ir.Model:
-        """Returns the model with these layers, and what is between them, on integers."""
-        from onnxruntime import quantization
-
-        form, nodes = self._form, self._nodes(layers)
-        tool = quantization.QDQQuantizer(
-            copy.deepcopy(self._model),
-            per_channel=True,
-            reduce_range=form.narrow,
-            weight_qType=quantization.QuantType[form.weights],
-            activation_qType=quantization.QuantType[form.activations],
-            tensors_range=copy.deepcopy(self._observed),
-            nodes_to_quantize=[*nodes],
-            nodes_to_exclude=[],
-            op_types_to_quantize=sorted({node.op_type for node in self._model.graph.node if node.name in nodes}),
-            extra_options={
-                "ActivationSymmetric": not form.has_zero_points,
-                "QuantizeBias": form.has_zero_points,
-                "OpTypesToExcludeOutputQuantization": [] if form.rounds_products else [*_PRODUCTS],
-            },
-        )
-        tool.quantize_model()
-        model = ir.serde.deserialize_model(tool.model.model)
-        model.graph.sort()
-        _add_types(model.graph)
-        return model
-
-    def distance(self, model: ir.Model, inputs: Sequence[Inputs], expected: Sequence[tuple[Tensor, ...]]) -> float:
-        """Returns how far the results of a model are from what is expected.
-
-        ONNX Runtime's CPU provider does not load all models with int8 activations if it computes with integers.
-        """
-        with LoadedModel(model, _session_of_integers if self._form.narrow else None) as loaded:
-            results = [loaded.run(feed) for feed in inputs[: len(expected)]]
-        return max(map(relative_distance, results, expected))
-
-    def _nodes(self, layers: Collection[str]) -> dict[str, None]:
-        """Returns the names of layers, and of the operators that read nothing but results of convolutions."""
-        nodes, integers = dict.fromkeys(layers), set[str]()
-        for node in self._model.graph.node:
-            reads = [name for name in node.input if name and name not in self._weights]
-            if node.name in layers:
-                is_between = node.op_type in _CONVOLUTIONS
-            else:
-                is_between = node.op_type in _BETWEEN and bool(reads) and integers.issuperset(reads)
-                is_between = is_between and not self._is_fixed(node)
-            if is_between:
-                nodes[node.name] = None
-                integers.update(node.output)
-        return nodes
-
-
-_FLOAT = onnx.TensorProto.FLOAT
-
-
-def _add_types(graph: ir.Graph) -> None:
-    """Gives the values around new nodes their types. The tool renames a value before a graph output."""
-    nodes = [node for node in graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    values: Any
-    dtypes: Any
-    for node in (*reversed(nodes), *nodes):
-        values, (_, scale, zero_point) = (node.inputs[0], node.outputs[0]), node.inputs
-        shape = next((value.shape for value in values if value.shape is not None), None)
-        dtypes = (scale, zero_point) if node.op_type == "QuantizeLinear" else (zero_point, scale)
-        for value, of_dtype in zip(values, dtypes, strict=True):
-            value.shape, value.dtype = shape, of_dtype.dtype
-
-
-def _is_transposed(node: onnx.NodeProto, weights: Collection[str]) -> bool:
-    return node.op_type == "Transpose" and node.input[0] in weights
-
-
-def _is_grouped(node: onnx.NodeProto) -> bool:
-    is_transposed = node.op_type == "ConvTranspose"
-    return is_transposed and any(attribute.name == "group" and attribute.i > 1 for attribute in node.attribute)
-
-
-def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yields the bodies of control flow."""
-    for attribute in chain.from_iterable(node.attribute for node in graph.node):
-        if attribute.HasField("g"):
-            yield attribute.g
-            yield from _bodies(attribute.g)
-
-
-class _Reader:
-    """Gives one input to the observer."""
-
-    def __init__(self, feed: Inputs) -> None:
-        self._feeds: Iterator[Any] = iter([{name: tensor.contiguous().numpy() for name, tensor in feed.items()}])
-
-    def get_next(self) -> Any:
-        """Returns the input, and then None."""
-        return next(self._feeds, None)
-
-
-def _path(node: onnx.NodeProto) -> str:
-    """Returns the path of the module that a node is part of, or its name."""
-    scopes = module_scopes({entry.key: entry.value for entry in node.metadata_props})
-    return scopes[-1][0] if scopes and scopes[-1][0] else node.name

@@ -335,7 +335,10 @@ def test_static_quantization(precision: str, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({}, "The precision int8-static needs calibration=, an iterable of inputs by name"),
-        ({"precision": "fp16", "calibration": _images(1)}, "calibration= is for the precisions int8-static, a16w8"),
+        (
+            {"precision": "fp16", "calibration": _images(1)},
+            "calibration= is for cache= and for the precisions int8",
+        ),
         ({"calibration": []}, "calibration is empty"),
         ({"calibration": _images(1)[0]}, "calibration must be an iterable of dicts of inputs"),
         ({"calibration": [torch.ones(2)]}, r"calibration\[0\] must be a dict of tensors by the names of inputs"),
@@ -360,3 +363,37 @@ def test_static_quantization_of_a_decoder_is_refused(tmp_path: Path) -> None:
     model, inputs = decoder("llama"), {"input_ids": torch.ones(1, 4, dtype=torch.int64)}
     with pytest.raises(ArgumentError, match=r"lacks .*, an input of the decoder; give all inputs, or export the part"):
         export_pretrained(model, tmp_path / "out", precision="int8-static", calibration=[inputs])
+
+
+_TEXTS = [{"input_ids": torch.randint(3, 99, (1, 16), generator=torch.Generator().manual_seed(0))}]
+
+
+@pytest.mark.parametrize(("precision", "cache"), [("fp32", "int8"), ("q4", "int8"), ("int8", "int8")])
+def test_quantized_cache(precision: str, cache: str, tmp_path: Path) -> None:
+    """The config is that of the cache in floats; the distance has that of the weights."""
+    pytest.importorskip("torchao", reason="torchao is in the extra 'test'")
+    model, options = decoder("llama", layers=1), {"layout": "genai", "precision": precision}
+    (floats,) = export_pretrained(model, tmp_path / "floats", **options)
+    (file,) = export_pretrained(model, tmp_path / cache, **options, cache=cache, calibration=_TEXTS)
+    assert floats.distance < file.distance < floats.distance + 0.1 and file.difference == floats.difference
+    session = onnxruntime.InferenceSession(tmp_path / cache / file.name)
+    assert {each.type for each in session.get_inputs() if each.name.startswith("past")} == {"tensor(int8)"}
+    configs = [json.loads((tmp_path / name / "genai_config.json").read_text()) for name in ("floats", cache)]
+    assert configs[0] == configs[1] and configs[0]["search"]["past_present_share_buffer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"calibration": None}, "The cache int8 needs calibration=, an iterable of inputs by name"),
+        ({"cache": "fp8"}, "cache must be int8, int4 or None, not 'fp8'"),
+        ({"layout": "optimum"}, "cache is for the layout genai; leave it out"),
+        ({"precision": "fp16"}, "cache does not go with fp16, in which attention reads a cast of the cache"),
+        ({"target": "onnxruntime"}, "The program has no cache that GroupQueryAttention writes"),
+        ({"calibration": [{"inputs": torch.ones(1, 4)}]}, "No part of the model takes the input 'inputs'"),
+    ],
+)
+def test_quantized_cache_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    given = {"layout": "genai", "cache": "int8", "calibration": _TEXTS, **options}
+    with pytest.raises(ArgumentError, match=message):
+        export_pretrained(decoder("llama", layers=1), tmp_path / "out", **given)

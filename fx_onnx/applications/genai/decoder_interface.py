@@ -164,7 +164,7 @@ def _cache_templates(values: Iterable[ir.Value], kind: str) -> tuple[dict[str, s
     for value in values:
         name = str(value.name)
         word = max(_ROLES, key=name.rfind)
-        if word in name and _is_floating(value) and len(value.shape or ()) in _RANKS[_ROLES[word]]:
+        if word in name and _is_state(value) and len(value.shape or ()) in _RANKS[_ROLES[word]]:
             found_in = list(re.finditer(r"\d+", name))
             before = [number for number in found_in if number.end() <= name.rfind(word)]
             for number in reversed(before or found_in):
@@ -196,12 +196,17 @@ def _cache_shape(pasts: Sequence[ir.Value]) -> tuple[int, int | None, int]:
             f"the layers keep different numbers of tokens ({', '.join(sorted(lengths))}), and onnxruntime-genai gives "
             "all of them the same past"
         )
+    if len({value.dtype for value in pasts}) > 1:
+        raise _unfit(
+            "the layers keep keys and values in different dtypes, and onnxruntime-genai has one for all", how=""
+        )
     if any((key[1], key[3]) != (value[1], value[3]) for key, value in zip(shapes[::2], shapes[1::2], strict=True)):
         raise _unfit("keys and values have different numbers or sizes of heads", how="")
     _, heads, length, size = shapes[0]
     if not heads.isdigit() or not size.isdigit():
         raise _unfit(f"the number and the size of heads of {pasts[0].name!r} are not static")
-    return int(heads), int(length) if length.isdigit() else None, int(size)
+    in_a_byte = 2 if pasts[0].dtype == ir.DataType.UINT8 else 1
+    return int(heads), int(length) if length.isdigit() else None, int(size) * in_a_byte
 
 
 def _conv_shape(pasts: Sequence[ir.Value]) -> tuple[int, int] | None:
@@ -266,6 +271,11 @@ def _refuse_other_inputs(inputs: dict[str, ir.Value], known: set[str]) -> None:
         raise _unfit("it takes the number of tokens that a layer with a window or a static cache has seen")
     if others:
         raise _unfit(f"onnxruntime-genai gives no value to the input {others[0]!r}")
+
+
+def _is_state(value: ir.Value) -> bool:
+    """Returns whether the runtime may keep a value of this dtype: floats, or integers of a quantized cache."""
+    return _is_floating(value) or value.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def _is_floating(value: ir.Value) -> bool:

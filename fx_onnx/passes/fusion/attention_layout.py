@@ -180,6 +180,6 @@ def _piece(source: Value, count: int, index: int, editor: Editor, node: ir.Node)
 
 def _rotary(rotary: ir.Node, before: HeadRows, editor: Editor, node: ir.Node) -> Value:
     """Inserts the RotaryEmbedding of the 3-D form."""
-    inputs = [before.build(editor, node), *rotary.inputs[1:]]
+    inputs = [before.build(editor, rotary), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
     return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]

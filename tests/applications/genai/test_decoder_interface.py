@@ -34,6 +34,17 @@ def test_a_decoder() -> None:
     assert find_decoder_interface(model(f"{TOKENS}, {PAST}", f"{LOGITS}, {PRESENT}")) == expected
 
 
+def test_a_quantized_cache() -> None:
+    """Two numbers of 4 bits are in a byte. All layers have one dtype."""
+    expected = replace(INTERFACE, inputs=("input_ids", "attention_mask", "position_ids"))
+    for dtype, size in (("int8", 8), ("uint8", 4)):
+        past, present = (text.replace("float", dtype).replace("8]", f"{size}]") for text in (PAST, PRESENT))
+        assert find_decoder_interface(model(f"{TOKENS}, {past}", f"{LOGITS}, {present}")) == expected
+    past, present = (text.replace("float[b,2,", "int8[b,2,", 2) for text in (PAST, PRESENT))
+    with pytest.raises(ArgumentError, match="the layers keep keys and values in different dtypes"):
+        find_decoder_interface(model(f"{TOKENS}, {past}", f"{LOGITS}, {present}"))
+
+
 def test_names_with_other_numbers() -> None:
     past = "float[b,2,p,8] model_1.past_key_values.0.value, float[b,2,p,8] model_1.past_key_values.0.key"
     present = past.replace("value,", "value_out_1,").replace(".key", ".key_out_1")

@@ -13,10 +13,12 @@ import torch
 
 import fx_onnx
 from tests.models.decoders import LINES, PADDING, decoder, tokenizer
+from tests.models.rounded_cache import Rounded
 
 
-def exported(model: Any, **options: Any) -> fx_onnx.ONNXProgram:
-    return fx_onnx.export(model, **fx_onnx.text_generation_arguments(model, full_cache=True, **options))
+def exported(model: Any, *, target: str | None = None, **options: Any) -> fx_onnx.ONNXProgram:
+    arguments = fx_onnx.text_generation_arguments(model, full_cache=True, **options)
+    return fx_onnx.export(model, **arguments, target=target)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,26 @@ def test_windows_are_those_of_transformers(tmp_path: Path) -> None:
     exported(model).save_genai(tmp_path, config=model.config)
     prompt = [[*range(20, 33)]]
     assert texts(tmp_path, prompt, 77) == expected_texts(model, prompt, 77)
+
+
+@needs_genai
+@pytest.mark.parametrize("bits", [8, 4])
+def test_texts_of_a_quantized_cache(bits: int, tmp_path: Path) -> None:
+    """They are those of the rounded keys and values, for one prompt and for two that are padded on the right."""
+    model = decoder("llama")
+    program = exported(model, target="onnxruntime-genai")
+    texts_of = [{"input_ids": torch.randint(3, 300, (1, 24))} for _ in range(4)]
+    result = fx_onnx.quantize(program, texts_of, precision=f"int{bits}-cache", largest_distance=1)
+    result.program.save_genai(tmp_path, config=model.config)
+    for prompts in ([[*range(20, 33)]], [[*range(20, 33)], [*range(50, 57)]]):
+        wanted = []
+        for prompt in prompts:
+            tokens, new = torch.tensor([prompt]), 20 + max(map(len, prompts)) - len(prompt)
+            options = {"past_key_values": Rounded(result.program, bits), "max_new_tokens": new, "do_sample": False}
+            with torch.no_grad():
+                wanted.append(model.generate(tokens, **options)[0, len(prompt) :].tolist()[:20])
+        found = texts(tmp_path, prompts, 20 + max(map(len, prompts)))
+        assert [text[: len(tokens)] for text, tokens in zip(found, wanted, strict=True)] == wanted
 
 
 @needs_genai

@@ -36,6 +36,9 @@ def test_the_config_names_the_inputs_and_outputs_of_the_files(tmp_path: Path) ->
     torch.manual_seed(0)
     transformers.WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "source")
     transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(tmp_path / "source")
+    with pytest.raises(ArgumentError, match="cache='int8' is for decoders; leave it out for automatic-speech-recogn"):
+        cache = {"cache": "int8", "calibration": [{"decoder_input_ids": torch.ones(1, 4, dtype=torch.int64)}]}
+        export_pretrained(tmp_path / "source", tmp_path / "out", layout="genai", **cache)
     export_pretrained(tmp_path / "source", tmp_path / "out", layout="genai")
     found = json.loads((tmp_path / "out" / "genai_config.json").read_text())
     assert found["model"]["type"] == "whisper" and found["model"]["eos_token_id"] == 2

@@ -55,6 +55,18 @@ def test_rotary_embedding_before_attention(attributes: str) -> None:
     check(program, fold_head_reshapes, args, ["RotaryEmbedding", "Attention"])
 
 
+def test_a_rotary_embedding_of_normalized_heads() -> None:
+    """The Reshape of the heads is before the RotaryEmbedding that reads it."""
+    inputs = INPUTS.replace("[N,M", "[N,L") + ", float[N,L,1] c, float[N,L,1] s, float[2] w"
+    heads, text = CONSTANTS.replace("{0,0,2,3}", "{0,0,3,2}"), PARTED.replace("(q1)", "(n)")
+    text = text.replace("q2 =", "n = RMSNormalization(q1, w)\n q2 =")
+    program = model(f"""g ({inputs}) => (float[N,L,6] y) {heads} {{
+      {text} r = RotaryEmbedding(q2, c, s)\n a = Attention(r, k2, v2)\n {JOINED}
+    }}""", opset=23)  # fmt: skip
+    args = [Q, K[:, :4], V[:, :4], torch.rand(2, 4, 1), torch.rand(2, 4, 1), torch.rand(2)]
+    check(program, fold_head_reshapes, args, ["Reshape", "RMSNormalization", "Reshape", "RotaryEmbedding", "Attention"])
+
+
 def test_heads_that_were_not_split() -> None:
     """A Reshape merges the heads instead of the Transpose."""
     text = PARTED.replace("[0,2,1,3]>(v", "[0,2,1,3]>(w")
