@@ -25,7 +25,8 @@ class _Model(nn.Module):
 
         def body(step: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self.config["attention"] = "eager"  # dynamo refuses it in the body of torch.while_loop
-            return step + 1, (self.linear(value) + before[:, :1] * y).tanh() + torch.ones(value.shape[0], 1)
+            rows = value[:, :, None] @ y.expand(value.shape[0], 1, 4)  # torch takes another branch for one row
+            return step + 1, (self.linear(value) + before[:, :1] * y + rows.mean(2)).tanh()
 
         if torch.compiler.is_exporting():
             return while_loop(lambda step, _: step < count, body, (torch.zeros_like(count), x))
@@ -47,6 +48,12 @@ def test_the_body_reads_tensors_around_it(opset: int, shapes: Any) -> None:
             for got, want in zip(program(*args), model(*args), strict=True):
                 torch.testing.assert_close(got, want)
     assert [node.op_type for node in program.model.graph].count("Loop") == 1
+
+
+def test_a_batch_of_one_is_proven(recwarn: pytest.WarningsRecorder) -> None:
+    args = (torch.randn(3, 4), torch.randn(4), torch.tensor(2))
+    program = fx_onnx.export(_Model().eval(), args, dynamic_shapes={"x": {0: "batch"}, "y": None, "count": None})
+    assert not list(recwarn) and not program.dims.conditions
 
 
 class _Counting(nn.Module):
