@@ -24,7 +24,8 @@ SOURCE_TESTS := tests/test_architecture.py tests/test_style.py tests/test_signat
 
 # The runtimes that the nightly jobs run, and all of these jobs.
 RUNTIMES := openvino onnxruntime-web webgpu onnxruntime reference tract mnn iree
-JOBS := $(RUNTIMES:%=nightly-%) nightly-tensorrt nightly-qnn nightly-genai nightly-sherpa nightly-cuda nightly-tables
+JOBS := $(RUNTIMES:%=nightly-%) nightly-tensorrt nightly-qnn nightly-genai nightly-sherpa nightly-lerobot \
+	nightly-cuda nightly-tables
 
 .PHONY: demo check test test-core lint types pytest docs dist nightly $(JOBS) fuzz benchmark clean
 
@@ -106,6 +107,15 @@ nightly-genai: $(INSTALLED)
 nightly-sherpa: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/sherpa sherpa-onnx==2.0.1 sherpa-onnx-core==2.0.1 kaldi-native-fbank
 	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
+
+# lerobot needs Python 3.12 or newer, and pins an older torch.
+PYTHON_OF_LEROBOT ?= python3.13
+nightly-lerobot:
+	test -x build/lerobot/bin/python || $(PYTHON_OF_LEROBOT) -m venv build/lerobot
+	build/lerobot/bin/python -m pip install --quiet -e . pytest torch==2.13.0 torchvision==0.28.0 'transformers>=5.4,<5.6' accelerate diffusers draccus einops gymnasium num2words opencv-python-headless pandas scipy termcolor
+	build/lerobot/bin/python -m pip install --quiet --no-deps lerobot==0.6.1
+	build/lerobot/bin/python -m pytest tests/applications/test_policies.py
+	build/lerobot/bin/python -m benchmarks.applications_policies --steps
 
 nightly-cuda: $(INSTALLED)
 	$(BIN)/python -m benchmarks.cuda $(if $(shell command -v nvidia-smi),,--dry-run)

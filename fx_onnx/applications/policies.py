@@ -1,7 +1,8 @@
 """The parts of a policy of lerobot: observations and noise to a chunk of actions, with the normalization of both.
 
-A policy that integrates a velocity, such as pi0, is one program and two more: ``policy_prefix`` computes what all steps
-read, such as the cache of images and texts, and ``policy_step`` is one step, so an application chooses their number.
+A policy that integrates a velocity, such as pi0, takes the number of steps too, in ``num_steps``: the steps are a loop.
+Two more programs are for applications with a loop of their own: ``policy_prefix`` computes what all steps read, such as
+the cache of images and texts, and ``policy_step`` is one step.
 
 The inputs have the names of the policy's config, such as ``observation.images.top``. What the policy draws is an input
 too, so the caller chooses the noise.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.applications.inputs import input_names
+from fx_onnx.applications.loops import while_loop
 from fx_onnx.applications.parts import Given, Part, running
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.messages.errors import ArgumentError
@@ -99,13 +101,14 @@ class _Policy(nn.Module):
         normalizers: tuple[Any, Any] = getattr(policy, "normalizers", None) or (None, None)
         self.inputs, self.outputs = normalizers
 
-    def forward(self, observation: dict[str, Any], noise: Tensor | None = None) -> Any:
-        """Observations (batch, ...) by name, and noise, to actions (batch, chunk, size)."""
+    def forward(self, observation: dict[str, Any], noise: Tensor | None = None, num_steps: Tensor | None = None) -> Any:
+        """Observations (batch, ...) by name, noise, and the number of steps (), to actions (batch, chunk, size)."""
         batch = dict(_flat("observation", observation))
         if self.inputs is not None:
             batch = self.inputs._normalize_observation(batch, inverse=False)  # lerobot has no public name
         drawn = {} if noise is None else {"noise": noise}
-        actions = self.policy.predict_action_chunk(batch, **drawn)
+        with nullcontext() if num_steps is None else _integrating(self.policy, _steps_of(self.policy, num_steps)):
+            actions = self.policy.predict_action_chunk(batch, **drawn)
         if self.outputs is not None:
             actions = self.outputs._normalize_action(actions, inverse=True)
         return {"action": actions}
@@ -114,6 +117,47 @@ class _Policy(nn.Module):
 def _integrating(policy: nn.Module, integrate: Callable[..., Tensor]) -> AbstractContextManager[None]:
     """Replaces the function by which a policy integrates the velocity of its actions, in the current thread."""
     return replace_attribute(sys.modules[type(policy).__module__], "euler_integrate", integrate)
+
+
+def _euler_integrate(policy: nn.Module) -> Any:
+    return getattr(sys.modules[type(policy).__module__], "euler_integrate", None)
+
+
+def _cells(function: FunctionType) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
+
+
+def _captured(velocity: FunctionType) -> dict[str, Any]:
+    """Returns the variables with tensors that a function closes over."""
+    values = _cells(velocity)
+    register(values)
+    return {name: value for name, value in values.items() if _has_tensors(value)}
+
+
+def _reading(velocity: FunctionType, values: Mapping[str, Any]) -> FunctionType:
+    """Returns a function that closes over other values."""
+    closure = tuple(CellType(values.get(name, value)) for name, value in _cells(velocity).items())
+    return FunctionType(velocity.__code__, velocity.__globals__, closure=closure)
+
+
+def _steps_of(policy: nn.Module, num_steps: Tensor) -> Callable[..., Tensor]:
+    """Returns lerobot's ``euler_integrate`` for a number of steps that is a tensor; in a trace, its form as a loop."""
+    original = _euler_integrate(policy)
+
+    def integrate(velocity: FunctionType, noise: Tensor, *_: Any, **options: Any) -> Tensor:
+        if not torch.compiler.is_exporting():
+            return original(velocity, noise, int(num_steps), **options)  # type: ignore[no-any-return]
+        captured, step_size = _captured(velocity), -1 / num_steps.double()  # lerobot computes times as floats of Python
+
+        def body(step: Tensor, sample: Tensor) -> tuple[Tensor, Tensor]:
+            time = (1 + step * step_size).float().expand(sample.shape[0])
+            copied = _reading(velocity, pytree.tree_map(lambda leaf: leaf, captured))  # a velocity may extend its cache
+            return step + 1, sample + step_size.float() * copied(sample, time)
+
+        return while_loop(lambda step, _: step < num_steps, body, (torch.zeros_like(num_steps), noise))[1]
+
+    return integrate
 
 
 class _Prefix(nn.Module):
@@ -128,10 +172,7 @@ class _Prefix(nn.Module):
         prefix: dict[str, Any] = {}
 
         def integrate(velocity: FunctionType, noise: Tensor, *_: Any, **__: Any) -> Tensor:
-            cells = zip(velocity.__code__.co_freevars, velocity.__closure__ or (), strict=True)
-            values = {name: cell.cell_contents for name, cell in cells}
-            register(values)
-            prefix.update((name, value) for name, value in values.items() if _has_tensors(value))
+            prefix.update(_captured(velocity))
             return noise
 
         with _integrating(self.policy.policy, integrate):
@@ -163,10 +204,7 @@ class _Step(nn.Module):
         result: list[Tensor] = []
 
         def integrate(velocity: FunctionType, noise: Tensor, *_: Any, **__: Any) -> Tensor:
-            cells = zip(velocity.__code__.co_freevars, velocity.__closure__ or (), strict=True)
-            closure = tuple(CellType(prefix.get(name, cell.cell_contents)) for name, cell in cells)
-            again = FunctionType(velocity.__code__, velocity.__globals__, closure=closure)
-            result.append(sample + step_size * again(sample, time.expand(sample.shape[0])))
+            result.append(sample + step_size * _reading(velocity, prefix)(sample, time.expand(sample.shape[0])))
             return result[0]
 
         with _integrating(self.policy.policy, integrate):
@@ -211,7 +249,15 @@ def robot_policy(policy: Any, fields: Sequence[str], given: Given) -> list[Part]
         for key in path:
             inner = inner.setdefault(key, {})
         inner[last] = value
-    with running(policy, f"the examples of {', '.join(observations)}"), _Draws() as draws:
+    numbers: list[int] = []
+
+    def integrate(velocity: Any, noise: Tensor, num_steps: int, **options: Any) -> Any:
+        numbers.append(num_steps)
+        return original(velocity, noise, num_steps, **options)
+
+    original = _euler_integrate(policy)
+    watching = _integrating(policy, integrate) if original is not None else nullcontext()
+    with running(policy, f"the examples of {', '.join(observations)}"), watching, _Draws() as draws:
         batch = (
             observations if module.inputs is None else module.inputs._normalize_observation(observations, inverse=False)
         )
@@ -224,11 +270,12 @@ def robot_policy(policy: Any, fields: Sequence[str], given: Given) -> list[Part]
         )
     if draws.noise:
         kwargs["noise"] = draws.noise[0]
-    told = {"policy": json.dumps(_description(policy))}
-    part = Part("model", module, kwargs, _batches(kwargs), ("action",), metadata=told)
-    if draws.noise and hasattr(sys.modules[type(policy).__module__], "euler_integrate"):
-        return [part, *_steps(module, kwargs, told)]
-    return [part]
+    told = {"policy": json.dumps(_description(policy) | dict(zip(("num_steps",), numbers, strict=False)))}
+    others = _steps(module, kwargs, told) if numbers and draws.noise else []
+    if others:
+        kwargs["num_steps"] = torch.tensor(numbers[0])
+    shapes = _batches(kwargs) | dict.fromkeys({"num_steps"} & {*kwargs})
+    return [Part("model", module, kwargs, shapes, ("action",), metadata=told), *others]
 
 
 def _batches(values: Mapping[str, Any]) -> dict[str, Any]:

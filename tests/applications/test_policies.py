@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections import deque
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -17,7 +19,8 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.applications.policies import robot_policy
-from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.messages.errors import ArgumentError, VerificationError
+from tests.models import robot_policies
 
 
 class _Normalizer:
@@ -76,13 +79,24 @@ def test_other_modules_and_repeated_noise_are_refused() -> None:
 
 
 class _Flow(_Policy):
-    """Integrates a velocity that closes over a tensor of the observation, as pi0 of lerobot does."""
+    """Integrates a velocity that closes over tensors of the observation.
+
+    Each step writes to the config, as pi0 of lerobot does, and extends a cache that it then crops, as SmolVLA does.
+    """
 
     def predict_action_chunk(self, batch: dict[str, Tensor], noise: Tensor | None = None, steps: int = 3) -> Tensor:
         prefix = self.linear(batch["observation.state"].flatten(1)).unflatten(1, (5, 4))
+        cache = [prefix]
+
+        def velocity(sample: Tensor, time: Tensor) -> Tensor:
+            self.config.attention = "eager"
+            cache[0] = torch.cat([cache[0], self.linear(sample.repeat(1, 3, 1).flatten(1)[:, :12])[:, None, :4]], 1)
+            mean = cache[0].mean(1, keepdim=True)
+            cache[0] = cache[0][:, :5]
+            return (sample - prefix + mean).sin() * time[:, None, None]
+
         noise = torch.randn(prefix.shape) if noise is None else noise
-        integrate = sys.modules[type(self).__module__].euler_integrate
-        return integrate(lambda sample, time: (sample - prefix).sin() * time[:, None, None], noise, steps)[..., :3]
+        return sys.modules[type(self).__module__].euler_integrate(velocity, noise, steps)[..., :3]
 
 
 def _integrate(velocity: Any, noise: Tensor, steps: int) -> Tensor:
@@ -91,26 +105,50 @@ def _integrate(velocity: Any, noise: Tensor, steps: int) -> Tensor:
     return noise
 
 
-@pytest.mark.parametrize("steps", [1, 4])
-@torch.no_grad()
-def test_an_application_chooses_the_number_of_steps(steps: int, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.fixture
+def flow(monkeypatch: Any) -> _Flow:
+    """Returns a policy whose module has the function that integrates."""
     monkeypatch.setattr(_Flow, "__module__", "flow")
     monkeypatch.setitem(sys.modules, "flow", SimpleNamespace(euler_integrate=_integrate))
-    policy = _Flow()
-    fx_onnx.export_pretrained(policy, tmp_path / "out", task="robot-policy")
+    return _Flow()
+
+
+@torch.no_grad()
+def test_the_number_of_steps_is_an_input(flow: _Flow, tmp_path: Path) -> None:
+    fx_onnx.export_pretrained(flow, tmp_path / "out", task="robot-policy")
     load = onnxruntime.InferenceSession
     whole, before, step = (load(tmp_path / f"out/{name}.onnx") for name in ("model", "policy_prefix", "policy_step"))
-    state, noise = torch.randn(3, 2, 6), torch.randn(3, 5, 4)
-    observation = {"observation.state": state.numpy()}
-    want = policy.predict_action_chunk({"observation.state": state - 3}, noise) * 2
-    torch.testing.assert_close(torch.from_numpy(whole.run(None, {**observation, "noise": noise.numpy()})[0]), want)
-    prefix = dict(zip([value.name for value in before.get_outputs()], before.run(None, observation), strict=True))
-    sample, size = noise.numpy(), np.asarray(-1 / steps, np.float32)
-    for number in range(steps):
-        time = np.asarray(1 - number / steps, np.float32)
-        sample, action = step.run(None, {"sample": sample, "time": time, "step_size": size, **prefix})
-    want = policy.predict_action_chunk({"observation.state": state - 3}, noise, steps) * 2
-    torch.testing.assert_close(torch.from_numpy(action), want)
+    told = json.loads(whole.get_modelmeta().custom_metadata_map["policy"])
+    assert told["num_steps"] == 3
+    for batch, steps in itertools.product((1, 3), (0, 1, 4, 9)):
+        state, noise = torch.randn(batch, 2, 6), torch.randn(batch, 5, 4)
+        observation = {"observation.state": state.numpy()}
+        want = flow.predict_action_chunk({"observation.state": state - 3}, noise, steps) * 2
+        feeds = {**observation, "noise": noise.numpy(), "num_steps": np.asarray(steps)}
+        torch.testing.assert_close(torch.from_numpy(whole.run(None, feeds)[0]), want)
+        prefix = dict(zip([value.name for value in before.get_outputs()], before.run(None, observation), strict=True))
+        sample, size = noise.numpy(), np.asarray(-1 / max(steps, 1), np.float32)
+        for number in range(steps):
+            time = np.asarray(1 - number / steps, np.float32)
+            sample, action = step.run(None, {"sample": sample, "time": time, "step_size": size, **prefix})
+        if steps:
+            torch.testing.assert_close(torch.from_numpy(action), want)
+
+
+@torch.no_grad()
+def test_all_steps_are_one_loop(flow: _Flow, tmp_path: Path) -> None:
+    fx_onnx.export_pretrained(flow, tmp_path / "out", task="robot-policy")
+    graph = onnx.load(tmp_path / "out/model.onnx").graph
+    assert [node.op_type for node in graph.node].count("Loop") == 1
+    assert sum(node.op_type == "Sin" for node in graph.node) == 0
+
+
+@torch.no_grad()
+def test_other_integrations_are_refused(flow: _Flow, tmp_path: Path, monkeypatch: Any) -> None:
+    twice = lambda velocity, noise, steps: _integrate(velocity, _integrate(velocity, noise, steps), steps)  # noqa: E731
+    monkeypatch.setattr(sys.modules["flow"], "euler_integrate", twice)
+    with pytest.raises(VerificationError, match="action"):
+        fx_onnx.export_pretrained(flow, tmp_path / "out", task="robot-policy")
 
 
 _SIZES: dict[str, dict[str, Any]] = {
@@ -194,3 +232,28 @@ def test_the_actions_equal_those_of_lerobot(kind: str, tmp_path: Path) -> None:
     want = after(policy.predict_action_chunk(batch, **noise))
     (action,) = session.run(None, {name: value.numpy() for name, value in {**observation, **noise}.items()})
     torch.testing.assert_close(torch.from_numpy(action), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", robot_policies.KINDS)
+@pytest.mark.filterwarnings("ignore:The policy has no processors")
+@torch.no_grad()
+def test_the_steps_equal_those_of_lerobot(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("lerobot.policies.factory", reason="lerobot is not installed")
+    policy = robot_policies.build(kind)
+    fx_onnx.export_pretrained(policy, tmp_path, task="robot-policy")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    module = sys.modules[type(policy).__module__]
+    integrate = module.euler_integrate
+    for batch, steps in itertools.product((1, 3), (1, 5, 10)):
+        feeds = {
+            value.name: np.random.rand(batch, *value.shape[1:]).astype(np.float32) for value in session.get_inputs()
+        }
+        feeds["observation.language.tokens"] = np.random.randint(1, 100, (batch, 6))
+        feeds["observation.language.attention_mask"] = np.arange(6) < np.full((batch, 1), 5)
+        feeds["num_steps"] = np.asarray(steps)
+        tensors = {name: torch.from_numpy(value) for name, value in feeds.items()}
+        observation = {name: value for name, value in tensors.items() if name.startswith("observation")}
+        fixed = lambda velocity, noise, _, steps=steps, **options: integrate(velocity, noise, steps, **options)  # noqa: E731
+        monkeypatch.setattr(module, "euler_integrate", fixed)
+        want = policy.predict_action_chunk(observation, noise=tensors["noise"])
+        torch.testing.assert_close(torch.from_numpy(session.run(None, feeds)[0]), want, rtol=1e-5, atol=1e-5)

@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.aten.shared_storages import written_copies
 from fx_onnx.capture.patches.data_conditions import UNDECIDED, OffPathError
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
 from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
@@ -211,8 +212,8 @@ class PairedRuns:
     def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
         """Returns how the results of both compare for real arguments.
 
-        They are unknown if the module has no values, has weights above 1 GB, or contains control flow, which may not
-        end; and if the results are empty.
+        They are unknown if the module has no values, has weights above 1 GB, or calls an operator with bodies, which
+        torch compiles outside of a capture, or is of TorchScript; and if the results are empty.
         """
         self.seen = ""
         try:
@@ -235,9 +236,10 @@ class PairedRuns:
         size = sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in weights.values()}.values())
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs, weights)) if isinstance(leaf, torch.Tensor)]
         has_numbers = not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in tensors)
-        if self._model is None or size > _LARGE or self._has_control_flow or not has_numbers:
+        if self._model is None or size > _LARGE or self._is_loop_of_script or not has_numbers:
             raise Undecidable
-        with random_numbers_of(self._program, seed), torch.no_grad():
+        no_compiler = replace_attribute(torch, "compile", _refuse) if self._has_control_flow else nullcontext()
+        with no_compiler, random_numbers_of(self._program, seed), torch.no_grad():
             copies = _separate(weights, torch.clone)
             states = {name: (tensor._version, storage_id(tensor)) for name, tensor in copies.items()}
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
@@ -247,6 +249,12 @@ class PairedRuns:
         if any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in results):  # the trace has left a tensor
             raise Undecidable
         return results
+
+    @property
+    def _is_loop_of_script(self) -> bool:
+        """Whether control flow is that of TorchScript, whose loops may not end for other numbers."""
+        modules = () if self._model is None else self._model.modules()
+        return self._has_control_flow and any(isinstance(module, torch.jit.ScriptModule) for module in modules)
 
     @cached_property
     def _has_control_flow(self) -> bool:
@@ -300,6 +308,10 @@ def compare_results(got: Any, want: Any) -> Outcome:
     if isinstance(got, type) or isinstance(want, type):
         return Outcome.EQUAL if got is want else Outcome.DIFFERENT
     return Outcome.DIFFERENT if _difference(got, want, _problem) else Outcome.EQUAL
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise Undecidable
 
 
 def _raised(error: Exception) -> str:
