@@ -78,11 +78,6 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Without values, an index may be beyond the end of an axis of any size.",
         "What fake tensors call raises an IndexError.",
     ),
-    "pools compare remainders": Difference(
-        "2.13",
-        "Where a pool computes its shape, a branch asks whether a division has a remainder.",
-        "The division rounds down, which is the same.",
-    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",

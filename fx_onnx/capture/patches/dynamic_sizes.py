@@ -23,7 +23,7 @@ from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.data_conditions import Redirected, current_path
 from fx_onnx.capture.patches.indexing import INDEXING, index_tensor
 from fx_onnx.capture.patches.patching import Added, Patch, Way, exchange_attribute, replace_attribute
-from fx_onnx.capture.patches.rounded_sizes import constant_pad
+from fx_onnx.capture.patches.rounded_sizes import constant_pad, pooled_size
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
 from fx_onnx.decompositions import load
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
@@ -196,18 +196,12 @@ def _max_pool1d(
     self: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """Returns an empty result of pooling.
-
-    With ``ceil_mode``, a window that would start after the input and the padding before it is dropped, as in torch.
-    """
+    """Returns an empty result of pooling."""
     window = kernel_size[0]
     step = stride[0] if len(stride) else window
     pad, spread = (option if isinstance(option, int) else option[0] for option in (padding, dilation))
-    last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
-    torch._check(last_start + (step - 1 if ceil_mode else 0) >= 0)
-    count = last_start // step + 1
-    if ceil_mode:
-        count = torch.sym_min((last_start + step - 1) // step, (self.shape[-1] + pad - 1) // step) + 1
+    count = pooled_size(self.shape[-1], window, pad, pad, step, spread, ceil_mode)
+    torch._check(count >= 1)
     return self.new_empty([*self.shape[:-1], count])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +9,9 @@ import torch
 
 from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.torch_internals.size_private import in_fewest_terms
-from fx_onnx.torch_internals.torch_differences import older_than
 from fx_onnx.torch_internals.torch_private import statically_known_true
 
-__all__ = ["PATCHES", "constant_pad"]
+__all__ = ["PATCHES", "constant_pad", "pooled_size"]
 
 
 def constant_pad(kernel: Callable[..., Any], input: torch.Tensor, pad: Sequence[Any], *rest: Any) -> torch.Tensor:
@@ -27,6 +25,17 @@ def constant_pad(kernel: Callable[..., Any], input: torch.Tensor, pad: Sequence[
             pad[2 * axis + 1] = in_fewest_terms(size + before + after) - size - before
     padded: torch.Tensor = kernel(input, pad, *rest)
     return padded
+
+
+def pooled_size(size: Any, kernel: Any, before: Any, after: Any, stride: Any, dilation: Any, ceil_mode: bool) -> Any:
+    """Returns the number of windows along an axis, by one expression for all sizes.
+
+    With ``ceil_mode``, a window that would start after the input and the padding before it is left out. torch compares
+    sizes for this, and takes what is true for the example.
+    """
+    reach = dilation * (kernel - 1)
+    more = min(stride - 1, reach - after) if ceil_mode else 0
+    return (size + before + after - reach - 1 + more) // stride + 1
 
 
 def _floordiv(divide: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -45,9 +54,8 @@ def _floordiv(divide: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 PATCHES = (
     Patch("torch:SymInt.__floordiv__", Around(_floordiv), "torch takes some negative divisors for others."),
     Patch(
-        "torch._meta_registrations:div_rtn",
-        operator.floordiv,
-        "The shape of a pool would depend on the remainder of its input.",
-        versions=older_than("pools compare remainders"),
+        "torch._meta_registrations:pooling_output_shape_pad_lr",
+        pooled_size,
+        "The shape of a pool with ceil_mode would be right for some sizes only.",
     ),
 )

@@ -57,3 +57,26 @@ def test_a_quotient_of_a_quotient_and_a_negative_number(divisor: int) -> None:
     program = fx_onnx.export(module, (torch.ones(7),), dynamic_shapes=({0: "n"},), verbose=False)
     for size in range(2, 12):
         assert_close(program(torch.ones(size))[0], module(torch.ones(size)))
+
+
+POOLS: dict[str, Callable[[Tensor], Tensor]] = {
+    "maxima": lambda x: nn.functional.max_pool2d(x, 2, 3, ceil_mode=True),
+    "maxima with dilation": lambda x: nn.functional.max_pool2d(x, 2, 3, 1, 2, ceil_mode=True),
+    "maxima along one axis": lambda x: nn.functional.max_pool1d(x[0], 2, 5, 1, ceil_mode=True),
+    "means": lambda x: nn.functional.avg_pool2d(x, 2, 4, 1, ceil_mode=True),
+    "sums": lambda x: nn.functional.avg_pool2d(x, 1, 3, ceil_mode=True, divisor_override=2),
+    "means in space": lambda x: nn.functional.avg_pool3d(x, 2, 3, 1, ceil_mode=True),
+}
+
+
+@pytest.mark.filterwarnings("error::fx_onnx.OnnxExporterWarning")
+@pytest.mark.parametrize("example", [6, 7, 8])
+@pytest.mark.parametrize("name", POOLS)
+def test_windows_that_ceil_mode_leaves_out_where_the_stride_is_larger(name: str, example: int) -> None:
+    module = Function(lambda x: (y := POOLS[name](x), y * torch.arange(y.shape[-1]))).eval()
+    shapes = ({2: "height", 3: "width"},)
+    program = fx_onnx.export(module, (torch.randn(1, 2, example, 9),), dynamic_shapes=shapes, verbose=False)
+    for height, width in ((2, 3), (3, 2), (4, 7), (5, 4), (8, 5), (9, 8), (10, 11)):
+        x = torch.randn(1, 2, height, width)
+        for got, want in zip(program(x), module(x), strict=True):
+            assert_close(got, want)
