@@ -94,6 +94,11 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Without values, the positions and counts of unique have the dtype of its argument.",
         "What fake tensors call returns integers.",
     ),
+    "outputs need a hash": Difference(
+        "2.12",
+        "torch.export looks an output of another class than a tensor's up in a dict, which needs its hash.",
+        "It looks the class up.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",
