@@ -6,6 +6,7 @@ Below it are the kernels for tensors without values that older versions lack, or
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import cycle
@@ -192,7 +193,7 @@ def _with_computed_size(kernel: Callable[..., Any]) -> Callable[..., Any]:
         start, end, step = (*bounds, *(None, None, 1)[len(bounds) :])
         size, bound = input.shape[dim], import_module("torch._subclasses.fake_impls")._compute_slice_index
         first = 0 if start is None else bound(size, start)
-        last = size if end is None else bound(size, end)
+        last = size if end is None or statically_known_true(end == sys.maxsize) else bound(size, end)
         ordered = None in (first, last) or any(map(statically_known_true, (first <= last, last <= first)))
         if ordered:
             return kernel(mode, operator, input, dim, start, end, step)
