@@ -62,7 +62,7 @@ def test_a_newer_torch_is_a_warning_at_the_first_export(
 ) -> None:
     monkeypatch.setattr(torch, "__version__", installed)
     with pytest.warns(
-        fx_onnx.OnnxExporterWarning, match=rf"2\.12 to 2\.15, but torch {re.escape(installed)} is"
+        fx_onnx.OnnxExporterWarning, match=rf"2\.11 to 2\.15, but torch {re.escape(installed)} is"
     ) as found:
         _export()
         _export()
