@@ -18,6 +18,7 @@ class Need(NamedTuple):
 
 
 NEEDS = {
+    "aliases of operands": Need("torch runs no branch that returns an operand", "2.12"),
     "keywords of apply": Need("apply of an autograd function takes no keyword arguments", "2.13"),
     "nested_compile_region": Need("torch.export fails in a region that is called twice", "2.13"),
     "jvp": Need("torch.export fails in torch.func.jvp", "2.13"),

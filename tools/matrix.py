@@ -1,4 +1,4 @@
-"""Tests the wheel with the oldest and the newest allowed versions of its dependencies, and writes docs/versions.md.
+"""Tests the wheel with each allowed version of torch, and writes the table of docs/versions.md.
 
     python -m tools.matrix [--only NAME ...] [--base VENV] [--seconds S] [--folder build/matrix]
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "versions.md"
 REPORTED = ("torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
 
+ALL_PASSED = "No test failed."
 README = "tests/test_docs.py::test_python_runs"
 SAMPLE = ("tests/test_export.py", "tests/test_pipeline.py", "tests/program", "tests/passes", "tests/translation")
 """What a combination with a sample of the tests runs besides README's snippets, as far as its time allows."""
@@ -71,11 +72,11 @@ def combinations() -> list[Combination]:
     # Libraries of models need newer versions than the oldest; the tests of the sample do not import them.
     tools = [each for each in extra if not each.startswith(("transformers", "torchao"))]
     oldest = [f"{name}=={version}" for name, version in bounds.items()]
+    first, end = map(int, re.findall(r"\btorch>=2\.(\d+),<2\.(\d+)", "\n".join(project["dependencies"]))[0])
+    older = [f"torch 2.{minor}" for minor in range(end - 2, first - 1, -1)]
     return [
         Combination("newest", "the newest allowed", tuple(extra)),
-        Combination("torch 2.14", "torch 2.14, else the newest", (*extra, "torch==2.14.*")),
-        Combination("torch 2.13", "torch 2.13, else the newest", (*extra, "torch==2.13.*")),
-        Combination("oldest torch", "the oldest torch, else the newest", (*extra, f"torch=={bounds['torch']}.*")),
+        *(Combination(each, f"{each}, else the newest", (*extra, f"{each.replace(' ', '==')}.*")) for each in older),
         Combination("oldest", "the oldest allowed", (*tools, *oldest), minutes=10),
     ]
 
@@ -229,60 +230,37 @@ class Results:
 
 # ---------------------------------------------------------------- the page
 
-HEAD = """\
-# Versions
 
-This page says with which versions the tests ran. `python -m tools.matrix` makes one environment for each row, builds
-the wheel of this repository, installs it, runs the tests against the installed package, and writes this page. The last
-row has the oldest version of the dependencies; it runs a part of the tests. The rows are from several days: the column
-"files" tells how many of the test files of that day have run.
+def page(text: str, results: Results, environments: dict[str, dict[str, str]]) -> str:
+    """Returns the text of docs/versions.md with the rows of these environments, and with what failed in them.
 
-{table}
-
-{failures}
-
-## The bounds
-
-- torch: the package uses private names of torch, which may change in any minor version
-  ([torch_private.py](../fx_onnx/torch_internals/torch_private.py) lists them). So the upper bound is the next
-  minor version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
-- onnxscript: its versions are below 1, so the upper bound is the next minor version.
-- onnx and onnx_ir: the upper bound is the next major version.
-- onnxruntime: older versions than 1.29 have no kernels for some operators on float64 and small integers, and 1.26
-  computes an Attention with a softcap wrongly.
-- safetensors: complex weights need 0.7.
-- numpy and tqdm: only basic functions are used, so there is no upper bound.
-- CPython: 3.11 was tested. With 3.12, 3.13 and 3.14, samples of the tests pass. 3.10 lacks `tomllib`, `StrEnum`,
-  `Never` and `Unpack`, which five files import.
-- Windows, macOS and arm64 were not run. Only POSIX has the lock that lets one save to a path wait for another, and
-  flushes a folder to the disk; the libraries of `fx_onnx[tensorrt]` are for Linux. Without them, an export goes on.
-- torch 2.12: [torch_differences.py](../fx_onnx/torch_internals/torch_differences.py) lists what it does differently,
-  and `tests/torch_versions.py` what it lacks, such as keyword arguments of an autograd function's `apply`. No function
-  of torch has a [faster replacement](capture_time.md#a-faster-torchexport).
-- torch 2.11: of 549 tests in 17 files that depend on torch most, 14 fail: sizes of slices with computed bounds (about
-  15 statements), branches of `cond` that return an operand (5), sizes of `unique` (5), a symbolic number for
-  `quantile`, output classes without a hash, a cause (3 each).
-- torch 2.10: of 351 tests in 11 such files, 1 fails, and one ended the process. `torch.onnx.ExportableModule` does not
-  exist (3 statements). The other tests were not run.
-"""
-
-
-def page(results: Results, environments: dict[str, dict[str, str]]) -> str:
-    """Returns the text of docs/versions.md."""
-    columns = ["python", *REPORTED]
-    head = ["versions", *columns, "files", "passed", "skipped", "failed", "minutes"]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    failures: list[str] = []
+    Args:
+        text: the page. Its other rows and its other text stay.
+        results: the outcomes.
+        environments: the versions in each environment, by the name of its combination.
+    """
+    head, rest = text.split("\n\n## ", maxsplit=1)
+    lines = [line for line in head.splitlines() if line != ALL_PASSED]
     for combination in [each for each in combinations() if each.name in environments]:
         found, versions = results.of(combination), environments[combination.name]
-        failed = [name for each in found for name in each.failed]
+        failed = [f"- {combination.versions}: `{name}`" for each in found for name in each.failed]
         counts = (sum(each.passed for each in found), sum(each.skipped for each in found), len(failed))
         files = str(len(found)) if combination.minutes else f"{len(found)} of {len(list(files_of(combination)))}"
         minutes = round(sum(each.seconds for each in found) / 60)
-        cells = [*(versions[column] for column in columns), files, *counts, minutes]
-        lines.append(f"| {combination.versions} | {' | '.join(map(str, cells))} |")
-        failures += [f"- {combination.versions}: `{name}`" for name in failed]
-    return HEAD.format(table="\n".join(lines), failures="\n".join(failures) or "No test failed.")
+        cells = [
+            combination.versions,
+            versions["python"],
+            *(versions[name] for name in REPORTED),
+            files,
+            *counts,
+            minutes,
+        ]
+        row = f"| {' | '.join(map(str, cells))} |"
+        lines = [row if line.startswith(f"| {combination.versions} |") else line for line in lines]
+        lines = [line for line in lines if not line.startswith(f"- {combination.versions}:")] + failed
+    if not lines[-1].startswith("- "):
+        lines.append(ALL_PASSED)
+    return "\n".join(lines) + f"\n\n## {rest}"
 
 
 def run(combination: Combination, python: Path, results: Results, end: float, limit: float, batch: int) -> None:
@@ -316,7 +294,7 @@ def main() -> int:
             environments[combination.name] = environment_of(python)
         if chosen:
             run(combination, python, results, end, options.limit, options.batch)
-    PAGE.write_text(page(results, environments), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results, environments), encoding="utf-8")
     return int(any(each.failed for each in results.outcomes))
 
 

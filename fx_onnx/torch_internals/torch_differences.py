@@ -6,7 +6,9 @@ Below it are the kernels for tensors without values that older versions lack, or
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -78,6 +80,21 @@ DIFFERENCES: Mapping[str, Difference] = {
         "Without values, an index may be beyond the end of an axis of any size.",
         "What fake tensors call raises an IndexError.",
     ),
+    "sizes of slices from data": Difference(
+        "2.12",
+        "Without values, the size of a slice is a new symbol where the order of its bounds is not known.",
+        "What fake tensors call computes the size of the bounds.",
+    ),
+    "unique keeps the dtype": Difference(
+        "2.12",
+        "Without values, the positions and counts of unique have the dtype of its argument.",
+        "What fake tensors call returns integers.",
+    ),
+    "outputs need a hash": Difference(
+        "2.12",
+        "torch.export looks an output of another class than a tensor's up in a dict, which needs its hash.",
+        "It looks the class up.",
+    ),
     "no compile session": Difference(
         "2.13",
         "torch.compile sets no flag for the time of a compilation.",
@@ -140,6 +157,10 @@ def older_fake_kernels() -> dict[OpOverload, Callable[[Any], Callable[..., Any]]
         makers[aten.bincount.default] = _with_dtype_of_sums
     if has("any number selects"):
         makers[aten.select.int] = _with_checked_index
+    if has("sizes of slices from data"):
+        makers[aten.slice.Tensor] = _with_computed_size
+    if has("unique keeps the dtype"):
+        makers |= dict.fromkeys(_UNIQUE, _with_integers)
     return makers
 
 
@@ -160,3 +181,32 @@ def _with_checked_index(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return kernel(mode, operator, input, dim, index)
 
     return select
+
+
+def _with_computed_size(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def slice(mode: Any, operator: Any, input: torch.Tensor, dim: int = 0, *bounds: Any) -> Any:
+        start, end, step = (*bounds, *(None, None, 1)[len(bounds) :])
+        size, bound = input.shape[dim], import_module("torch._subclasses.fake_impls")._compute_slice_index
+        first = 0 if start is None else bound(size, start)
+        last = size if end is None or statically_known_true(end == sys.maxsize) else bound(size, end)
+        ordered = None in (first, last) or any(map(statically_known_true, (first <= last, last <= first)))
+        if ordered:
+            return kernel(mode, operator, input, dim, start, end, step)
+        sizes, strides = list(input.shape), list(input.stride())
+        sizes[dim] = (torch.sym_max(last - first, 0) + step - 1) // step
+        offset = input.storage_offset() + first * strides[dim]
+        strides[dim] *= step
+        return input.as_strided(sizes, strides, offset)
+
+    return slice
+
+
+_UNIQUE = (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
+
+
+def _with_integers(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def unique(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        values, *integers = kernel(*args, **kwargs)
+        return values, *(each.new_empty(each.shape, dtype=torch.int64) for each in integers)
+
+    return unique

@@ -13,7 +13,7 @@ from fx_onnx.messages.message_ids import MessageId
 __all__ = ["NEWEST_TORCH", "OLDEST_TORCH", "check_torch", "version"]
 
 # docs/versions.md tells which tests ran with these versions of torch; pyproject.toml allows all versions between them.
-OLDEST_TORCH = "2.12"
+OLDEST_TORCH = "2.11"
 NEWEST_TORCH = "2.15"
 
 

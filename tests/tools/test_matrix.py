@@ -2,7 +2,18 @@
 
 import re
 
-from tools.matrix import Combination, Outcome, Results, combinations, files_of, lower_bounds, outcomes, page
+from tools.matrix import (
+    ALL_PASSED,
+    PAGE,
+    Combination,
+    Outcome,
+    Results,
+    combinations,
+    files_of,
+    lower_bounds,
+    outcomes,
+    page,
+)  # fmt: skip
 
 REPORT = """<testsuites><testsuite tests="5">
 <testcase classname="tests.test_a" name="test_1" time="2" />
@@ -36,7 +47,7 @@ def test_a_file_of_which_no_test_ran_has_failed():
 
 def test_the_oldest_combination_has_every_lower_bound():
     oldest = combinations()[-1]
-    assert {"torch==2.12", "onnx-ir==1.1"} <= set(oldest.requirements)
+    assert {"torch==2.11", "onnx-ir==1.1"} <= set(oldest.requirements)
     assert not [each for each in oldest.requirements if each.startswith("transformers")]
 
 
@@ -59,11 +70,28 @@ def test_results_continue(tmp_path):
     assert results.next_files(combination, 3) == []  # its time is spent
 
 
-def test_the_page_names_each_failure(tmp_path):
+NAMES = ("python", "torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
+
+
+def test_the_page_has_a_row_for_each_combination():
+    rows = re.findall(r"^\| (.*?) \| \d", PAGE.read_text(encoding="utf-8"), re.M)
+    assert rows == [each.versions for each in combinations()]
+
+
+def test_a_run_changes_its_row_and_the_failures_only(tmp_path):
+    before, newest = PAGE.read_text(encoding="utf-8"), combinations()[0]
+    environments = {newest.name: dict.fromkeys(NAMES, "1.0")}
     results = Results(tmp_path / "results.jsonl")
     results.add(Outcome("newest", "tests/test_a.py", 3, 1, ["tests.test_a::test_x"], 60.0))
-    names = ("python", "torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
-    text = page(results, {each.name: dict.fromkeys(names, "1.0") for each in combinations()[:2]})
-    assert "the oldest allowed |" not in text  # its environment was not made
-    assert re.search(r"\| 1 of \d+ \| 3 \| 1 \| 1 \| 1 \|", text)
-    assert "`tests.test_a::test_x`" in text
+    text = page(before, results, environments)
+    old, new = (set(each.splitlines()) for each in (before, text))
+    row, failure = sorted(new - old, reverse=True)
+    assert re.search(r"^\| the newest allowed \| 1.0 .*\| 1 of \d+ \| 3 \| 1 \| 1 \| 1 \|$", row)
+    assert failure == "- the newest allowed: `tests.test_a::test_x`"
+    assert len(old - new) == 2
+    assert page(text, results, environments) == text
+    results.outcomes = [Outcome("newest", "tests/test_a.py", 4, 1, [], 60.0)]
+    passed = page(text, results, environments)
+    assert ALL_PASSED in passed.splitlines()
+    assert "test_x" not in passed
+    assert passed.partition("\n## ")[2] == before.partition("\n## ")[2]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_differences import (
@@ -145,3 +148,50 @@ def test_an_index_beyond_the_end_is_refused(installed: None, index: int, is_insi
     else:
         with pytest.raises(IndexError, match="out of range"):
             select(None, aten.select.int, x, 0, index)
+
+
+@pytest.mark.parametrize("installed", ["2.11.0"], indirect=True)
+@pytest.mark.parametrize(
+    ("size", "start", "end", "step"),
+    [(9, 2, 7, 1), (9, 2, 7, 2), (9, 7, 2, 1), (4, 1, 4, 2), (5, 5, 0, 3), (9, 2, sys.maxsize, 2)],
+)
+def test_a_slice_whose_bounds_have_no_known_order_has_the_size_of_its_bounds(
+    installed: None, size: int, start: int, end: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch._subclasses.fake_impls._compute_slice_index", lambda size, index: index)
+    environment = ShapeEnv()
+    numbers = [environment.create_unbacked_symint() for _ in range(3)]
+    for number in numbers:
+        torch._check(number >= 0)
+    with FakeTensorMode(shape_env=environment):
+        x = torch.empty(numbers[0] + 1, 2)
+        first, last = numbers[1], end if end == sys.maxsize else numbers[2]
+        piece = older_fake_kernels()[aten.slice.Tensor](_not_called)(None, aten.slice.Tensor, x, 0, first, last, step)
+    values = dict(zip((number.node.expr for number in numbers), (size - 1, start, end), strict=True))
+    found = (piece.shape[0], piece.storage_offset(), piece.stride()[0])
+    expected = torch.empty(size, 2)[start:end:step]
+    assert [number.node.expr.subs(values) if isinstance(number, torch.SymInt) else number for number in found] == [
+        expected.shape[0], expected.storage_offset(), expected.stride()[0],
+    ]  # fmt: skip
+
+
+def _not_called(*_: object) -> None:
+    raise AssertionError("torch makes a new symbol for the size")
+
+
+@pytest.mark.parametrize("installed", ["2.11.0"], indirect=True)
+def test_other_slices_are_those_of_torch(installed: None) -> None:
+    kernel = older_fake_kernels()[aten.slice.Tensor](lambda mode, operator, *args: operator(*args))
+    x = torch.empty(4, 2, device="meta")
+    for arguments in ((), (0,), (0, 1), (0, None, 3), (1, 0, -1), (0, 3, 1), (0, 1, 2**63 - 1, 2)):
+        assert kernel(None, aten.slice.Tensor, x, *arguments).shape == aten.slice.Tensor(x, *arguments).shape
+
+
+@pytest.mark.parametrize("installed", ["2.11.0"], indirect=True)
+@pytest.mark.parametrize("operator", [aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default])
+def test_positions_and_counts_are_integers(installed: None, operator: torch._ops.OpOverload) -> None:
+    x = torch.empty(3, device="meta")
+    results = older_fake_kernels()[operator](lambda *_: (x, x, x[:2]))(None, operator, x)
+    assert [(tuple(each.shape), each.dtype) for each in results] == [
+        ((3,), torch.float32), ((3,), torch.int64), ((2,), torch.int64),
+    ]  # fmt: skip

@@ -44,14 +44,14 @@ def test_the_versions_of_torch_are_those_of_pyproject() -> None:
     assert bounds == [OLDEST_TORCH, f"{major}.{int(minor) + 1}"]
 
 
-@pytest.mark.parametrize("installed", ["2.11.0", "1.13.0+cpu"])
+@pytest.mark.parametrize("installed", ["2.10.0", "1.13.0+cpu"])
 def test_an_older_torch_is_refused_in_one_sentence(
     installed: str, monkeypatch: pytest.MonkeyPatch, checked_anew: None
 ) -> None:
     monkeypatch.setattr(torch, "__version__", installed)
     for _ in range(2):
         with pytest.raises(
-            fx_onnx.OnnxExporterError, match=rf"needs torch 2\.12 or newer, but torch {re.escape(installed)} is"
+            fx_onnx.OnnxExporterError, match=rf"needs torch 2\.11 or newer, but torch {re.escape(installed)} is"
         ):
             _export()
 
@@ -62,7 +62,7 @@ def test_a_newer_torch_is_a_warning_at_the_first_export(
 ) -> None:
     monkeypatch.setattr(torch, "__version__", installed)
     with pytest.warns(
-        fx_onnx.OnnxExporterWarning, match=rf"2\.12 to 2\.15, but torch {re.escape(installed)} is"
+        fx_onnx.OnnxExporterWarning, match=rf"2\.11 to 2\.15, but torch {re.escape(installed)} is"
     ) as found:
         _export()
         _export()

@@ -34,7 +34,7 @@ from fx_onnx.capture.patches.patching import (
     replace_attribute,
 )
 from fx_onnx.torch_internals.threads import attribute_of_thread, in_this_thread, is_current, restore_items
-from fx_onnx.torch_internals.torch_differences import newer_than
+from fx_onnx.torch_internals.torch_differences import newer_than, older_than
 from fx_onnx.torch_internals.torch_private import control_flow_settings, tensor_min_max
 
 __all__ = ["PATCHES", "dicts_of_this_thread", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
@@ -288,6 +288,12 @@ PATCHES = (
         lambda module, names: SimpleNamespace(remove=lambda: None),
         "It finds the input of a buffer by counting buffers, also those that are None.",
         strict=False,
+    ),
+    Patch(
+        "torch._functorch._aot_autograd.utils:is_opaque_type",
+        Around(lambda is_opaque: lambda value: is_opaque(type(value))),
+        "It takes a class, but gets an output, which may have no hash.",
+        versions=older_than("outputs need a hash"),
     ),
 )
 # What torch.export sets in all threads (torch itself tells nobody which thread captures), prints and gets wrong.

@@ -80,7 +80,8 @@ def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
     """Returns the position of a bound of a slice in an axis: between 0 and the size of the axis.
 
     Args:
-        bound: torch's own function. It returns None if it does not know whether the index is negative.
+        bound: torch's own function. It returns None if it does not know whether the index is negative; torch 2.11 also
+            if it knows that only.
         size: The size of the axis.
         index: The index in the slice; negative from the end.
     """
@@ -89,6 +90,10 @@ def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
     if is_within and statically_known_true(multiple >= 0):
         return multiple
     position = bound(size, index)
+    if position is None and statically_known_true(index >= 0):
+        return torch.sym_min(index, size)
+    if position is None and statically_known_true(index < 0):
+        return torch.sym_max(index + size, 0)
     if position is not None or free_unbacked_symbols((size, index)):
         return position
     is_negative = torch.sym_min(torch.sym_max(-index, 0), 1)

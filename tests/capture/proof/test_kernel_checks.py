@@ -22,7 +22,10 @@ CHECKS: dict[str, tuple[Callable[[Tensor], Tensor], dict[str, bool]]] = {
     "row": (lambda x: x.select_scatter(torch.ones(4), 0, 2), {}),
     "column": (lambda x: x.select_scatter(torch.ones(6), -1, 2), {"6 == n": False}),
     "slice": (lambda x: x.slice_scatter(torch.ones(3, 4), 0, -3), {"3 == max(0, n - max(0, n - 3))": False}),
-    "step": (lambda x: x.slice_scatter(x[:3], 0, 0, None, 2), {"min(3, n) == floor(n/2 - 1/2) + 1": False}),
+    "step": (
+        lambda x: x.slice_scatter(torch.ones(torch.sym_min(3, x.shape[0]), 4), 0, 0, None, 2),
+        {"min(3, n) == floor(n/2 - 1/2) + 1": False},
+    ),
     "diagonal": (lambda x: x.diagonal_scatter(torch.ones(4), -2), {"4 == max(0, min(4, n - 2))": False}),
 }
 
