@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 
 from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
-from fx_onnx.capture.proof.size_candidates import RAISES
+from fx_onnx.capture.proof.size_condition import RAISES
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.requests.dim_expressions import AxisText, dim_expression
 from fx_onnx.sizes.dim_table import DimSummary, SizeCondition

@@ -6,13 +6,14 @@ all the same, so a table of 512 rows makes ``n <= 512`` a bound: for other sizes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
 import torch
 from torch.export import ExportedProgram
 
+from fx_onnx.capture.proof.size_condition import Condition
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.operators import aten
@@ -59,14 +60,10 @@ _FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
 }
 
 
-def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str, bool, bool]]:
-    """Yields the conditions under which indices are inside of tables, and facts: a line, a static table, a number.
+def index_bounds(program: ExportedProgram) -> Iterator[tuple[Condition, bool]]:
+    """Yields the conditions under which indices are inside of tables, and whether the table has a static size.
 
-    The size of a dynamic table may be the outcome of a branch, which leaves a guard. An index is a number or a tensor.
-
-    Args:
-        program: the captured program.
-        defined: symbol → its expression over the symbols of the inputs.
+    An index is a number, which tensors without values check too, or a tensor.
     """
     known: dict[torch.fx.Node, Range] = {}
     for node in program.graph.nodes:
@@ -82,8 +79,9 @@ def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterat
                 bounds = [sympy.Le(high + 1, rows), sympy.Ge(low, first)]
                 if not is_static and low != 0:  # no index is outside of an empty table if there is no index
                     bounds = [sympy.Or(bound, sympy.Lt(high, low)) for bound in bounds]
-                for condition in (bound for bound in bounds if bound.free_symbols):
-                    yield condition.xreplace(defined), call_line(node).strip(), is_static, node.target in _CHECKED
+                for bound in (bound for bound in bounds if bound.free_symbols):
+                    line, is_checked = call_line(node).strip(), node.target in _CHECKED
+                    yield Condition(bound, raises=True, line=line, is_checked=is_checked), is_static
 
 
 def _lookups(node: Any) -> Iterator[tuple[sympy.Expr, Any]]:

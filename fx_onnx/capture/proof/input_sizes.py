@@ -22,7 +22,7 @@ from fx_onnx.capture.dynamic_dims import (
     has_dim,
     integer_inputs,
 )
-from fx_onnx.capture.proof.size_candidates import WRITES, Condition, Sizes, all_hold
+from fx_onnx.capture.proof.size_condition import WRITES, Condition, Sizes, all_hold
 from fx_onnx.requests.request import Request
 from fx_onnx.sizes.size_text import sizes_in_words
 from fx_onnx.sizes.trial_sizes import SIZES, arguments_of_shapes, resized_empty

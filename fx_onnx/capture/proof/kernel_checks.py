@@ -12,6 +12,8 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.capture.proof.size_condition import BRANCH, UNDEFINED, Condition
+from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression
 from fx_onnx.torch_internals.operators import aten
 
@@ -20,13 +22,14 @@ __all__ = ["kernel_checks"]
 Shape = list[sympy.Expr]
 
 
-def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool, bool]]:
-    """Yields conditions of the kernel of a node: whether that for meta tensors checks one too, and none does.
+def kernel_checks(node: torch.fx.Node) -> Iterator[Condition]:
+    """Yields what the kernel of a node checks, and what none does, which is undefined.
 
     Circular padding takes what it repeats from the result, which has no values there if they are cropped.
     """
     tensor: Any
     given: Any
+    line = call_line(node).strip()
     if node.target in _PADS and node.args[2:3] in ((), ("constant",), ("circular",)):
         tensor, given = node.args[:2]
         is_circular = len(node.args) > 2 and node.args[2] == "circular"
@@ -34,16 +37,17 @@ def kernel_checks(node: torch.fx.Node) -> Iterator[tuple[sympy.Basic, bool, bool
             pads = _number(left), _number(right)
             least = sympy.Max(*pads, 0) if is_circular else 0
             if not all(pad.is_nonnegative for pad in pads):
-                yield sympy.Ge(size + sum(sympy.Min(pad, 0) for pad in pads), least), not is_circular, is_circular
+                check = sympy.Ge(size + sum(sympy.Min(pad, 0) for pad in pads), least)
+                yield Condition(check, True, UNDEFINED if is_circular else BRANCH, line, is_checked=not is_circular)
     elif node.target in _TRANSPOSED:
         arguments: list[Any] = [*node.args, *_DEFAULTS[len(node.args) :]]
         stride, _, given, _, dilation = arguments[3:]
         for pad, *steps in zip(given, stride, itertools.cycle(dilation)):
-            yield sympy.Lt(_number(pad), sympy.Max(*map(_number, steps))), False, False
+            yield Condition(sympy.Lt(_number(pad), sympy.Max(*map(_number, steps))), True, BRANCH, line)
     elif (part := _PARTS.get(node.target)) is not None:
         tensor, given, *numbers = node.args
         for size, other in zip(_shape(given), part(_shape(tensor), *numbers), strict=True):
-            yield sympy.Eq(size, other), False, False
+            yield Condition(sympy.Eq(size, other), True, BRANCH, line)
 
 
 def _shape(tensor: torch.fx.Node) -> Shape:

@@ -68,7 +68,7 @@ class PairedRuns:
         """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
         self.sizes: dict[Any, Any] = {}
-        self._copies = written_copies(program.graph_module)
+        self.copies = written_copies(program.graph_module)
         self._numbers = {on_meta: ValueNumbers(on_meta) for on_meta in (True, False)}
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
@@ -296,7 +296,7 @@ class PairedRuns:
             for node, spec in self._inputs
         ]  # fmt: skip
         others = self.others if self._chosen is not None else None
-        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others, self._copies)
+        interpreter = GraphInterpreter(self._program.graph_module, _are_empty(values), others, self.copies)
         self.sizes = interpreter.sizes
         return interpreter.run(*values)
 

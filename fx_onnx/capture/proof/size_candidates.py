@@ -9,109 +9,31 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import permutations
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import sympy
 import torch
 from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
-from fx_onnx.aten.shared_storages import written_copies
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
+from fx_onnx.capture.proof.size_condition import BRANCH, Condition, Sizes
+from fx_onnx.capture.proof.view_conditions import view_conditions
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.size_text import without_factors
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
-from fx_onnx.sizes.trial_sizes import condition_of
 from fx_onnx.torch_internals.guard_private import as_made, guard_origin, questions_of
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload, pytree, symbolic_expression
 
-__all__ = [
-    "BRANCH",
-    "EQUATES",
-    "RAISES",
-    "UNDEFINED",
-    "WRITES",
-    "Condition",
-    "Sizes",
-    "all_hold",
-    "changed_questions",
-    "inner_conditions",
-    "one_is_larger",
-    "recorded_conditions",
-    "weaker_conditions",
-]
+__all__ = ["changed_questions", "inner_conditions", "recorded_conditions"]
 
-Sizes = Mapping[sympy.Symbol, int]
-BRANCH = "takes another branch for other sizes"
-RAISES = "raises an exception for other sizes"
-EQUATES = "broadcasts one of these sizes to the other"
-WRITES = "makes a view or a copy, depending on the sizes, and writes in place"
-UNDEFINED = "repeats values that it crops, which are undefined"
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition on which the captured program relies.
-
-    Attributes:
-        expression: the condition over the symbols of the inputs.
-        raises: whether torch raises an exception where it is false.
-        cause: what the code does, for a sentence.
-        line: the line of the code, as ``(file:line: code)``; empty if none is known.
-        converts: whether a Python number was needed, which is a constant in the program.
-        is_own: whether the model compares or converts sizes itself, without a call of torch.
-        function: the function of torch that compares or converts them; None if there is none.
-        is_count: whether a Python number was needed, on which no list of pieces in the program depends.
-        kind: ``bound`` or ``finding``.
-        is_certain: whether a finding is known to be true.
-        witness: the sizes at which the condition was seen to be false, by symbol; empty if nothing ran.
-        seen: what happened there.
-        guard: the condition as torch recorded it.
-        is_checked: whether tensors without values raise the exception too. They do not look up indices in tensors.
-    """
-
-    expression: Any
-    raises: bool = False
-    cause: str = BRANCH
-    line: str = ""
-    converts: bool = False
-    is_own: bool = False
-    function: Any = None
-    is_count: bool = False
-    kind: Literal["bound", "finding"] = "finding"
-    is_certain: bool = True
-    witness: tuple[tuple[sympy.Symbol, int], ...] = ()
-    seen: str = ""
-    guard: Any = None
-    is_checked: bool = False
-
-    @cached_property
-    def symbols(self) -> tuple[sympy.Symbol, ...]:
-        """The symbols of the expression, in the order of their names."""
-        return tuple(sorted(self.expression.free_symbols, key=str))
-
-    @cached_property
-    def test(self) -> Any:
-        """The condition as a function of the sizes of its symbols."""
-        return condition_of(self.expression, self.symbols)
-
-    def holds(self, sizes: Sizes) -> bool:
-        """Returns whether the condition is true for sizes."""
-        return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
-
-
-def all_hold(conditions: Iterable[Condition], sizes: Sizes) -> bool:
-    """Returns whether all conditions are true for sizes."""
-    return all(condition.holds(sizes) for condition in conditions)
 
 
 def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
@@ -125,52 +47,45 @@ def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[C
                 yield asked if asked.holds(sizes) else replace(asked, expression=sympy.Not(question))
 
 
-def one_is_larger(symbols: Iterable[sympy.Symbol]) -> Condition:
-    """Returns that not all sizes are 1, where the code does not ask for them but for a number that it made of them."""
-    return Condition(sympy.Or(*(sympy.Ne(symbol, 1) for symbol in symbols)), cause=BRANCH)
-
-
-def weaker_conditions(condition: Condition) -> Iterator[Condition]:
-    """Yields conditions that one size is not less than another one, and that a number is not less than needed.
-
-    The forward may read the first pieces of a split only, whose number is a condition.
-    """
-    forms = [first >= second for first, second in permutations(condition.symbols, 2)]
-    if condition.is_count and isinstance(condition.expression, sympy.Eq) and condition.expression.args[1].is_Integer:
-        number, count = condition.expression.args
-        forms += [number >= least for least in range(int(count), 1, -1)]
-    yield from (replace(condition, expression=weaker, converts=False) for weaker in forms)
-
-
 def recorded_conditions(
-    program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Symbol, Any]
+    program: ExportedProgram,
+    shape_env: Any,
+    defined: Mapping[sympy.Symbol, Any],
+    copies: Mapping[torch.fx.Node, bool] | None = None,
 ) -> Sequence[Condition]:
     """Returns what torch recorded, and what it did not: sizes 1 that are squeezed, the ends of tables, divisors 0.
+
+    The ends of tables of static sizes, and divisors, come before the guards: they need no run. The size of a dynamic
+    table may be the outcome of a branch, which leaves a guard.
 
     Args:
         program: The captured program.
         shape_env: torch's ShapeEnv, which holds the guards.
         defined: The sizes that the caller defines by others.
+        copies: Which calls return views or copies; see ``written_copies``.
     """
+    bounds = list(index_bounds(program))
+    static, dynamic = ([bound for bound, is_static in bounds if is_static is wanted] for wanted in (True, False))
+    views = _over(defined, view_conditions(copies or {}))
+    checks = (check for node in program.graph.nodes for check in kernel_checks(node) if check.symbols)
     conditions = dict[Any, Condition]()
-    for dim, line in _squeezed(program):
-        expression = sympy.Ne(dim.xreplace(defined), 1)
-        cause = "removes the axis for this size"
-        conditions.setdefault(expression, Condition(expression, cause=cause, line=line, is_own=True))
-    bounds = [
-        (Condition(bound, raises=True, line=at, is_checked=is_number), is_static)
-        for bound, at, is_static, is_number in index_bounds(program, defined)
-    ]
-    conditions |= {bound.expression: bound for bound, is_static in bounds if is_static}
-    conditions |= {part: Condition(part, True, "divides by it", at) for part, at in _divisors(program, defined)}
-    checks = [
-        Condition(check.xreplace(defined), True, UNDEFINED if undefined else BRANCH, line, is_checked=is_checked)
-        for node, line in ((node, call_line(node).strip()) for node in program.graph.nodes)
-        for check, is_checked, undefined in kernel_checks(node)
-        if check.free_symbols
-    ]
-    for part, line in _of_views(program, defined):
-        conditions.setdefault(part, Condition(part, cause=WRITES, line=line))
+    for condition in (
+        *_over(defined, (*_squeezed(program), *static, *_divisors(program))),
+        *(replace(view, expression=without_factors(view.expression)) for view in views),
+        *_guards(program, shape_env, defined),
+        *_over(defined, (*checks, *dynamic)),
+    ):
+        conditions.setdefault(condition.expression, condition)
+    return list(conditions.values())
+
+
+def _over(defined: Mapping[sympy.Symbol, Any], conditions: Iterable[Condition]) -> Iterator[Condition]:
+    """Yields conditions over the sizes that the caller does not define by others."""
+    yield from (replace(each, expression=each.expression.xreplace(defined)) for each in conditions)
+
+
+def _guards(program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Symbol, Any]) -> Iterator[Condition]:
+    """Yields the parts of torch's guards."""
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, line, recorded = guard_origin(guard), guard_place(guard), guard.expr
@@ -186,19 +101,7 @@ def recorded_conditions(
         reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
         for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
             raises = origin.raises and not _is_nonempty(part)
-            conditions.setdefault(part, Condition(part, raises, *facts, guard=recorded, is_checked=True))
-    for bound in (*checks, *(bound for bound, _ in bounds)):
-        conditions.setdefault(bound.expression, bound)
-    return list(conditions.values())
-
-
-def _of_views(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> Iterator[tuple[Any, str]]:
-    """Yields the conditions under which calls beside a write return a view or a copy, and their places."""
-    if copies := written_copies(program.graph_module):  # few programs need the file
-        from fx_onnx.capture.proof.view_conditions import view_conditions
-
-        for condition, line in view_conditions(copies):
-            yield without_factors(condition.xreplace(defined)), line
+            yield Condition(part, raises, *facts, guard=recorded, is_checked=True)
 
 
 def _is_nonempty(condition: Any) -> bool:
@@ -235,16 +138,17 @@ def _inner(values: Iterable[Any], defined: Mapping[sympy.Symbol, Any]) -> Iterat
                 yield number
 
 
-def _divisors(program: ExportedProgram, defined: Mapping[sympy.Symbol, Any]) -> Iterator[tuple[Any, str]]:
-    """Yields that a number by which the model divides another one is not 0, and the place; Python raises there."""
+def _divisors(program: ExportedProgram) -> Iterator[Condition]:
+    """Yields that a number by which the model divides another one is not 0; Python raises there."""
     for node in program.graph.nodes:
         divisor = node.args[1] if node.op == "call_function" and node.target in _DIVISIONS else None
         if isinstance(divisor, torch.fx.Node) and not isinstance(divisor.meta.get("val"), torch.Tensor):
-            yield sympy.Ne(symbolic_expression(divisor.meta["val"]).xreplace(defined), 0), call_line(node).strip()
+            is_other = sympy.Ne(symbolic_expression(divisor.meta["val"]), 0)
+            yield Condition(is_other, True, "divides by it", call_line(node).strip())
 
 
-def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
-    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1.
+def _squeezed(program: ExportedProgram) -> Iterator[Condition]:
+    """Yields that the dynamic size of an axis that the model squeezes is not 1; torch removes an axis of size 1.
 
     A size that depends on data is no condition on inputs, even if another size must equal it.
     """
@@ -255,7 +159,8 @@ def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
             for axis in [axes] if isinstance(axes, int) else axes:
                 dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
                 if dim is not None and not dim.is_number and not is_data_dependent(as_made(shape[axis])):
-                    yield dim, call_line(node).strip()
+                    line = call_line(node).strip()
+                    yield Condition(sympy.Ne(dim, 1), False, "removes the axis for this size", line, is_own=True)
 
 
 def _frozen_argument(call: tuple[Any, Any, Any], guard: Any) -> str:

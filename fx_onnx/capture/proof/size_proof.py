@@ -25,7 +25,8 @@ from torch.export import ExportedProgram
 from fx_onnx.capture.dynamic_dims import dims_and_sizes
 from fx_onnx.capture.proof.input_sizes import MANY, InputSizes
 from fx_onnx.capture.proof.paired_runs import PROGRAM_FAILS, Outcome, PairedRuns
-from fx_onnx.capture.proof.size_candidates import (
+from fx_onnx.capture.proof.size_candidates import changed_questions, inner_conditions, recorded_conditions
+from fx_onnx.capture.proof.size_condition import (
     BRANCH,
     EQUATES,
     RAISES,
@@ -34,10 +35,7 @@ from fx_onnx.capture.proof.size_candidates import (
     Condition,
     Sizes,
     all_hold,
-    changed_questions,
-    inner_conditions,
     one_is_larger,
-    recorded_conditions,
     weaker_conditions,
 )
 from fx_onnx.capture.proof.size_runs import SizeRuns
@@ -76,7 +74,7 @@ class SizeProof:
         """Takes what was captured, the program, and what runs both."""
         self._request, self._program = request, program
         self.sizes = InputSizes(request, program)
-        recorded = recorded_conditions(program, self.sizes.shape_env, self.sizes.defined)
+        recorded = recorded_conditions(program, self.sizes.shape_env, self.sizes.defined, runs.copies)
         self._guards = [guard for guard in recorded if guard.symbols and self.sizes.names.keys() >= {*guard.symbols}]
         self.sizes.enlarge(self._guards)
         self._runs = SizeRuns(self.sizes, runs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
-from fx_onnx.capture.proof.size_candidates import EQUATES, RAISES, Condition, weaker_conditions
+from fx_onnx.capture.proof.size_condition import EQUATES, RAISES, Condition, weaker_conditions
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.sizes.dim_table import SizeCondition
 from fx_onnx.sizes.size_text import expression_text, simple_condition, without_subtraction

@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.capture.proof.size_condition import WRITES, Condition
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression, is_data_dependent
 from fx_onnx.torch_internals.operators import aten
@@ -22,8 +23,8 @@ __all__ = ["view_conditions"]
 _MANY = 8  # the number of equations from which on each of them is a condition of its own
 
 
-def view_conditions(copies: Mapping[torch.fx.Node, bool]) -> Iterator[tuple[Any, str]]:
-    """Yields conditions under which calls return a view, or a copy, as in the captured program; with their places.
+def view_conditions(copies: Mapping[torch.fx.Node, bool]) -> Iterator[Condition]:
+    """Yields conditions under which calls return a view, or a copy, as in the captured program.
 
     Args:
         copies: Which calls return a view or a copy, and whether it is a view in the program.
@@ -37,7 +38,8 @@ def view_conditions(copies: Mapping[torch.fx.Node, bool]) -> Iterator[tuple[Any,
         if any(map(is_data_dependent, equations)):
             continue
         parts = _parts(allowed if is_view else sympy.Not(allowed)) if len(equations) < _MANY else equations
-        yield from ((part, call_line(node).strip()) for part in parts if part.free_symbols)
+        line = call_line(node).strip()
+        yield from (Condition(part, cause=WRITES, line=line) for part in parts if part.free_symbols)
 
 
 def _parts(condition: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import torch
 from torch.export import Dim
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
-from fx_onnx.capture.proof.size_candidates import Condition
+from fx_onnx.capture.proof.size_condition import Condition
 from fx_onnx.requests.request import parse_request
 from fx_onnx.sizes.trial_sizes import resized_empty
 from fx_onnx.torch_internals.torch_private import size_oblivious

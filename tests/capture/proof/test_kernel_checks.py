@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import sympy
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
+from fx_onnx.capture.proof.size_condition import BRANCH
 from fx_onnx.sizes.size_text import expression_text
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function
@@ -37,7 +37,7 @@ def test_a_node_has_what_its_kernel_checks(name: str) -> None:
         program = torch.export.export(
             Function(function), (torch.ones(6, 4),), dynamic_shapes={"x": {0: Dim.DYNAMIC}}, strict=False
         )
-    checks = [made for node in program.graph.nodes for made in kernel_checks(node) if made[0] not in (True, sympy.true)]
-    texts = {expression_text(check, {str(s): "n" for s in check.free_symbols}): on_meta for check, on_meta, _ in checks}
+    checks = [made for node in program.graph.nodes for made in kernel_checks(node) if made.symbols]
+    texts = {expression_text(each.expression, {str(s): "n" for s in each.symbols}): each.is_checked for each in checks}
     assert texts == want
-    assert not any(is_undefined for _, _, is_undefined in checks)
+    assert all(check.raises and check.cause == BRANCH for check in checks)

@@ -12,7 +12,8 @@ from torch.export import Dim
 
 from fx_onnx.capture.patches.guard_places import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.proof.size_candidates import BRANCH, Condition, recorded_conditions
+from fx_onnx.capture.proof.size_candidates import recorded_conditions
+from fx_onnx.capture.proof.size_condition import BRANCH, Condition
 from fx_onnx.torch_internals.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
 

@@ -33,7 +33,7 @@ def conditions(function: Callable[[Tensor], object], *example: int) -> set[str]:
     (x,) = (node for node in program.graph.nodes if node.name == "x")
     names = ["n", "m"] if len(example) == 2 else ["n", "k", "m"]
     labels = {str(size): name for size, name in zip(x.meta["val"].shape, names, strict=True)}
-    found = [condition for condition, _ in view_conditions(written_copies(program.graph_module))]
+    found = [condition.expression for condition in view_conditions(written_copies(program.graph_module))]
     assert all(isinstance(condition, sympy.logic.boolalg.Boolean) for condition in found)
     return {expression_text(condition, labels) for condition in found}
 
