@@ -92,13 +92,15 @@ nightly: $(INSTALLED) $(JOBS)
 nightly-tensorrt: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/tensorrt onnxruntime-ep-nv-tensorrt-rtx-cu13==0.5.0
 	PYTHONPATH=build/tensorrt $(BIN)/pytest tests/backends/test_tensorrt*.py
-	PYTHONPATH=build/tensorrt $(BIN)/python -m benchmarks.tensorrt networks --opsets 18,20,23 --dtypes float32,bfloat16
+	PYTHONPATH=build/tensorrt $(BIN)/python -m benchmarks.tensorrt networks --opsets 18,20,22,23 --dtypes float32,float16,bfloat16
+	PYTHONPATH=build/tensorrt $(BIN)/python -m benchmarks.tensorrt operators --dtypes float32,float16,bfloat16,int64,bool
 
 nightly-qnn: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/qnn onnxruntime-qnn==2.7.0
 	PYTHONPATH=build/qnn $(BIN)/pytest tests/backends/test_qnn*.py tests/backends/legalization/test_npu_weights.py
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn
 	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn --opset 21 --precision a16w8
+	PYTHONPATH=build/qnn $(BIN)/python -m benchmarks.qnn --decoders
 
 nightly-genai: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/genai onnxruntime-genai==0.18.0

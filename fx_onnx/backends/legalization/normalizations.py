@@ -15,35 +15,42 @@ from fx_onnx.passes.rules import Result
 __all__ = ["has_mixed_scale", "legalize_batch_statistics", "legalize_mixed_squares", "legalize_vectors"]
 
 
-@legalizes(
+_HALVES = (DataType.FLOAT16, DataType.BFLOAT16)
+_LOSSES = (
     "NegativeLogLikelihoodLoss(x, target, weight | None)",
     "SoftmaxCrossEntropyLoss(x, target, weight | None)",
-    until=11,
 )
-def gather_losses(f: NodeBuilder, node: ir.Node, x: Value, target: Value, weight: Value | None) -> Result:
+
+
+@legalizes(*_LOSSES, targets=("tensorrt",))
+@legalizes(*_LOSSES, until=11)
+def legalize_losses(f: NodeBuilder, node: ir.Node, x: Value, target: Value, weight: Value | None) -> Result:
     """NegativeLogLikelihoodLoss(x, t, w), SoftmaxCrossEntropyLoss → GatherElements(x or LogSoftmax(x), t), weighted.
 
     Legal because these are the definitions: the mean is weighted, and targets that are ignored have the weight 0.
+    Numbers of 16 bits are summed in float32. TensorRT for RTX (1.7.1) has neither.
     """
+    x, weight = (v if v is None or f.dtype not in _HALVES else f.Cast(v, to=DataType.FLOAT) for v in (x, weight))
     if node.op_type == "SoftmaxCrossEntropyLoss":
         x = _log_softmax(f, x, rank_of(x))
     ignored = f.attribute("ignore_index")
-    counts, index = f.constant(1), target
+    zero, counts, index = (*(f.constant(number, x.dtype) for number in (0, 1)), target)
     if ignored is not None:
         is_ignored = f.Equal(target, ignored)
         index = f.Where(is_ignored, 0, target)
-        counts = f.Where(is_ignored, f.constant(0), counts)
+        counts = f.Where(is_ignored, zero, counts)
     if weight is not None:
         counts = f.Mul(f.Gather(weight, index, axis=0), counts)
     picked = f.Squeeze(f.GatherElements(x, f.Unsqueeze(index, [1]), axis=1), [1])
     losses = f.Mul(f.Neg(picked), counts)
     if ignored is not None:  # the element of an ignored target may be infinite
-        losses = f.Where(is_ignored, 0, losses)
+        losses = f.Where(is_ignored, zero, losses)
     reduction = f.attribute("reduction", "mean")
     total = losses if reduction == "none" else f.ReduceSum(losses, keepdims=0)
     if reduction == "mean":
         total = f.Div(total, f.ReduceSum(f.Expand(counts, f.Shape(target)), keepdims=0))
-    return [total, x][: len(node.outputs)]
+    results = [total, x][: len(node.outputs)]
+    return [result if x.dtype == f.dtype else f.Cast(result, to=f.dtype) for result in results]
 
 
 def _log_softmax(f: NodeBuilder, x: Value, rank: int) -> Value:

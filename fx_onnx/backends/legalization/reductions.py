@@ -107,13 +107,16 @@ def legalize_reductions(f: NodeBuilder, node: ir.Node, x: Value, axes: Value, ke
     targets=("tensorrt",),
 )
 def legalize_scalar_reductions(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
-    """ReduceSum(x) → ReduceSum(Unsqueeze(x, 0), 0), and all other reductions, if x has no axes.
+    """ReduceSum(x) → ReduceSum(Reshape(x, [-1]), 0), and all other reductions, if x has no axes, or may have none.
 
-    Legal because both reduce one number. TensorRT for RTX (1.7.1) has no reduction of a tensor without axes.
+    Legal because both reduce all numbers to one. TensorRT for RTX (1.7.1) has no reduction of a tensor without axes.
     """
-    if dims(with_shape(f, x)) != ():
+    reduces_all = (
+        not any(node.inputs[1:]) and not f.attribute("keepdims", 1) and not f.attribute("noop_with_empty_axes")
+    )
+    if dims(with_shape(f, x)) != () and (x.shape is not None or not reduces_all):
         return None
-    return f.emit(node.op_type, [f.Unsqueeze(x, [0]), [0]], {"keepdims": 0})[0]
+    return f.emit(node.op_type, [f.Reshape(x, [-1]), [0]], {"keepdims": 0})[0]
 
 
 # ---------------------------------------------------------------- cumulative sums

@@ -1,5 +1,7 @@
 """Reductions and scatters as other reductions."""
 
+import math
+
 import pytest
 import torch
 
@@ -118,7 +120,20 @@ def test_overwriting_stays() -> None:
 @pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMax", "ReduceL2", "ReduceLogSumExp"])
 def test_a_reduction_of_one_number(operator: str) -> None:
     text = f"g (float x) => (float y) {{ y = {operator}<keepdims=0>(x) }}"
-    check(model(text, opset=18), legalize_scalar_reductions, [torch.tensor(-2.0)], ["Unsqueeze", operator])
+    check(model(text, opset=18), legalize_scalar_reductions, [torch.tensor(-2.0)], ["Reshape", operator])
+
+
+@pytest.mark.parametrize("shape", [[], [2, 3]])
+@pytest.mark.parametrize(
+    ("settings", "moved"), [("keepdims=0", ["Reshape"]), ("keepdims=0, noop_with_empty_axes=1", [])]
+)
+def test_a_reduction_of_unknown_axes(settings: str, moved: list[str], shape: list[int]) -> None:
+    """As in the body of a Loop, whose carried values have no shapes."""
+    text = f"""g (float[M,N] x, int64[K] s) => (float[L] y) <int64[1] one = {{-1}}> {{
+      r = Reshape(x, s)\n z = ReduceSum<{settings}>(r)\n y = Reshape(z, one)
+    }}"""
+    inputs = [torch.randn(math.prod(shape), 1), torch.tensor(shape, dtype=torch.int64)]
+    check(model(text, opset=18), legalize_scalar_reductions, inputs, ["Reshape", *moved, "ReduceSum", "Reshape"])
 
 
 def test_a_reduction_of_axes_stays() -> None:
