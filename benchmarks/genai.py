@@ -9,6 +9,10 @@ model have equal lengths. A cell has the number of equal tokens, and of all toke
 text.
 
     python -m benchmarks.genai --families mamba2 qwen3_5_text lfm2
+
+With a cache of integers, a cell compares with transformers' own tokens too, and the last one is the distance.
+
+    python -m benchmarks.genai --tokens 20 --target onnxruntime-genai --cache int8
 """
 
 import argparse
@@ -90,13 +94,18 @@ def recurrent(family: str) -> Any:
     return model
 
 
-def row(family: str, count: int, target: str | None) -> str:
+def row(family: str, count: int, target: str | None, cache: str | None) -> str:
     """Exports one model and compares its texts."""
     is_recurrent = family in TYPES
     model = recurrent(family) if is_recurrent else decoder(family)
     options = {"padding": family not in WITHOUT_MASK} if is_recurrent else {"full_cache": True}
     arguments = fx_onnx.text_generation_arguments(model, **options)
     program = fx_onnx.export(model, **arguments, target=target, verbose=False)
+    distance = []
+    if cache is not None:
+        texts = [{"input_ids": tokens} for tokens in torch.randint(3, 300, (32, 1, 32))]
+        result = fx_onnx.quantize(program, texts, precision=f"{cache}-cache", largest_distance=10)
+        program, distance = result.program, [f"{result.distance:.1e}"]
     with tempfile.TemporaryDirectory() as folder:
         program.save_genai(folder, config=model.config, generation_config=model.generation_config)
         content = json.loads((Path(folder) / "genai_config.json").read_text(encoding="utf-8"))
@@ -105,7 +114,7 @@ def row(family: str, count: int, target: str | None) -> str:
             equal(generated(Path(folder), prompts, count), expected(model, prompts, count))
             for prompts in (SINGLE, EQUAL_BATCH if is_recurrent else BATCH)
         ]
-    return f"| {family} | {' | '.join(cells)} |"
+    return f"| {family} | {' | '.join(cells + distance)} |"
 
 
 def main() -> None:
@@ -114,12 +123,13 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=FAMILIES)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--target", help="onnxruntime-genai for one buffer of past and present")
+    parser.add_argument("--cache", choices=("int8", "int4"), help="the dtype of keys and values")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     print("| family | cache | one prompt | two prompts |", "|---|---|---|---|", sep="\n")
     for family in options.families:
-        print(row(family, options.tokens, options.target), flush=True)
+        print(row(family, options.tokens, options.target, options.cache), flush=True)
 
 
 if __name__ == "__main__":

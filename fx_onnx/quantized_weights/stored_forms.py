@@ -12,10 +12,10 @@ from torch import Tensor
 __all__ = ["FORMS"]
 
 
-def _nibbles(packed: Tensor, is_high_first: int = 0) -> Tensor:
+def _nibbles(packed: Tensor, is_high_first: int = 0, offset: int = 0) -> Tensor:
     """Returns the two halves of each byte (..., 2 n), side by side."""
     halves = [packed & 15, packed >> 4]
-    return torch.stack(halves[::-1] if is_high_first else halves, -1).flatten(-2)
+    return _less(torch.stack(halves[::-1] if is_high_first else halves, -1), offset)
 
 
 def _joined_nibbles(packed: Tensor) -> Tensor:

@@ -16,6 +16,9 @@ NF4 = torch.tensor(
 )  # fmt: skip
 
 
+_FLOAT4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
 class Layer(nn.Module):
     """A layer with parameters and attributes of a library's layer, whose forward is the replacement of its forward.
 
@@ -117,6 +120,33 @@ class _Quanto(Layer):
         return SimpleNamespace(**inner)
 
 
+def model_optimizer(kind: str) -> Layer:
+    """Returns a RealQuantLinear of Model-Optimizer (Source: modelopt/torch/quantization/qtensor)."""
+    rows, columns, block = 12, 64, 16
+    sizes: dict[Any, Any] = {-1: block, "type": "dynamic"}
+    codes, bits, whole = torch.randint(0, 16, (rows, columns)), 4, torch.rand(())
+    scale = torch.rand(rows, columns // block) + 0.1
+    if kind == "nvfp4":
+        bits, sizes["scale_bits"], scale = (2, 1), (4, 3), scale.to(torch.float8_e4m3fn)
+        packed = codes[:, ::2] | codes[:, 1::2] << 4
+        expected = _FLOAT4[codes] * (scale.float() * whole).repeat_interleave(block, 1)
+    elif kind == "int4":
+        packed, expected = codes[:, ::2] << 4 | codes[:, 1::2], (codes - 8) / scale.repeat_interleave(block, 1)
+        scale = scale.reshape(-1, 1)
+    else:
+        sizes, scale, bits = {}, torch.rand(rows, 1) if kind == "int8" else torch.rand(()), 8
+        packed = torch.randint(-128, 128, (rows, columns), dtype=torch.int8)
+        if kind == "fp8":
+            bits, packed = (4, 3), torch.randn(rows, columns).to(torch.float8_e4m3fn)
+        expected = packed.float() * scale
+    given = SimpleNamespace(_num_bits=bits, _block_sizes=sizes, _scale=scale, _double_scale=whole)
+    return Layer(
+        "modelopt.torch.quantization.nn.modules.quant_linear:RealQuantLinear",
+        {"weight": packed.to(torch.uint8) if kind in ("nvfp4", "int4") else packed}, expected, weight_quantizer=given,
+        in_features=columns, out_features=rows, input_quantizer=lambda x: 2 * x, output_quantizer=lambda x: x / 2,
+    )  # fmt: skip
+
+
 def compressed(form: str, bits: int = 4, asymmetric: bool = False, strategy: str = "group") -> nn.Linear:
     """Returns a compressed Linear layer of compressed-tensors (Source: compressed_tensors/compressors).
 
@@ -141,8 +171,7 @@ def compressed(form: str, bits: int = 4, asymmetric: bool = False, strategy: str
         codes, scale8, whole = torch.randint(0, 16, (rows, columns)), scale.to(torch.float8_e4m3fn), torch.rand(1) + 1
         packed = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
         tensors = {"weight_packed": packed, "weight_scale": scale8, "weight_global_scale": whole}
-        table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-        expected = table[codes] * (scale8.float() / whole).repeat_interleave(group, 1)
+        expected = _FLOAT4[codes] * (scale8.float() / whole).repeat_interleave(group, 1)
     else:
         weight = torch.randn(rows, columns).to(torch.float8_e4m3fn) if form == "float-quantized" else torch.randint(
             -128, 128, (rows, columns), dtype=torch.int8

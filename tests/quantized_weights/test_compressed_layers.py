@@ -26,11 +26,12 @@ LAYERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("opset", [21, 23, 25])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_compressed_layer(name: str) -> None:
+def test_a_compressed_layer(name: str, opset: int) -> None:
     given, dtype = LAYERS[name]
     layer, x = compressed(**given), torch.randn(3, 64)
-    program = fx_onnx.export(layer.eval(), (x,), opset_version=21, verbose=False)
+    program = fx_onnx.export(layer.eval(), (x,), opset_version=opset, verbose=False)
     assert_close(program(x)[0], linear(x, layer.expected), 1e-5)
     weights = [value for value in program.model.graph.initializers.values() if value.const_value.size == 12 * 64]
     assert [value.dtype.name for value in weights] == [dtype]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,10 @@ LAYERS: dict[str, Callable[[], layers.Layer]] = {
     "bitsandbytes": lambda: layers.bitsandbytes(64, False),
     "bitsandbytes, nested": lambda: layers.bitsandbytes(64, True),
     "bitsandbytes, blocks over two rows": lambda: layers.bitsandbytes(50, True),
+    **{
+        f"Model-Optimizer {kind}": lambda kind=kind: layers.model_optimizer(kind)
+        for kind in ("nvfp4", "fp8", "int8", "int4")
+    },
     **{f"quanto {kind}": lambda kind=kind: layers.quanto(kind) for kind in ("int8", "float8", "4 float", "4", "2")},
 }
 
@@ -68,6 +73,14 @@ def test_what_has_no_form_is_refused_by_name() -> None:
     for name, change in {"quantized activations": {"activation_qtype": 1}, "not frozen": {"given": None}}.items():
         layer = layers.quanto("int8")
         vars(layer).update(change)
+        with pytest.raises(fx_onnx.OnnxExporterError, match=rf"{name}.* dequantize the model before"):
+            exported(layer, torch.randn(2, 64))
+    changes: dict[str, dict[Any, Any]] = {
+        r"a weight of num_bits=\(2, 1\)": {-1: 32, "scale_bits": (8, 0)}, "the last one is shorter": {-1: 24},
+    }  # fmt: skip
+    for name, sizes in changes.items():
+        layer = layers.model_optimizer("nvfp4")
+        layer.weight_quantizer._block_sizes = sizes
         with pytest.raises(fx_onnx.OnnxExporterError, match=rf"{name}.* dequantize the model before"):
             exported(layer, torch.randn(2, 64))
 

@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.onnx_model.dtypes import is_integer
+from fx_onnx.onnx_model.dtypes import is_float8, is_integer, is_sub_byte
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.legalization.forms import known_rank, swapped_with_last
 from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes
@@ -18,6 +18,7 @@ __all__ = [
     "legalize_half_softplus",
     "legalize_log_softmax",
     "legalize_mish",
+    "legalize_quantized_limits",
     "legalize_sigmoid",
     "legalize_swish",
     "legalize_tanh_gelu",
@@ -66,6 +67,23 @@ def expand_relu(f: NodeBuilder, x: Value) -> Result:
     Legal because this is the definition of Relu.
     """
     return f.Max(x, 0)
+
+
+@legalizes("Relu(x)", "Clip(x, low | None, high | None)", since=13, targets=(DEFAULT,))
+def legalize_quantized_limits(
+    f: NodeBuilder, node: ir.Node, x: Value, low: Value | None = None, high: Value | None = None
+) -> Result:
+    """Relu(x), Clip(x, a, b) → Max(x, 0), Min(Max(x, a), b) before QuantizeLinear to 8-bit floats or 4-bit integers.
+
+    Legal because these are the definitions. ONNX Runtime removes the Relu there, although the dtypes have negative
+    numbers, and does not load the Clip (measured with 1.31.1 and 1.32.0).
+    """
+    readers = (use.node for use in node.outputs[0].uses() if use.node.op_type == "QuantizeLinear")
+    dtypes = [reader.outputs[0].dtype or DataType.UNDEFINED for reader in readers]
+    if not any(is_float8(dtype) or is_sub_byte(dtype) for dtype in dtypes):
+        return None
+    result = f.Max(x, 0) if node.op_type == "Relu" else x if low is None else f.Max(x, low)
+    return result if high is None else f.Min(result, high)
 
 
 @legalizes("ThresholdedRelu(x)", until=9)

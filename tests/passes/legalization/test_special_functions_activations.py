@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fx_onnx.passes.legalization.special_functions import (
     legalize_half_softplus,
     legalize_log_softmax,
     legalize_mish,
+    legalize_quantized_limits,
     legalize_swish,
     legalize_tanh_gelu,
 )
@@ -115,3 +117,18 @@ def test_another_axis_stays() -> None:
     changed = model("g (float[M,N] x) => (float[M,N] y) { y = LogSoftmax<axis=0>(x) }")
     check(changed, legalize_log_softmax, [x], ["LogSoftmax"])
     assert changed.graph.node(0).attributes["axis"].as_int() == 0
+
+
+@pytest.mark.parametrize("limit", ["Relu(x)", "Clip(x, low)", "Clip(x, low, high)", "Clip(x, , high)"])
+@pytest.mark.parametrize("dtype", ["float8e4m3fn", "float8e5m2", "int4", "int8"])
+def test_limits_before_quantization(dtype: str, limit: str) -> None:
+    """The graph optimizations of the runtime keep them."""
+    text = f"""g (float[M,N] x) => (float[M,N] y)
+      <float scale = {{0.1}}, {dtype} zero = {{0}}, float low = {{0.0}}, float high = {{0.5}}> {{
+      a = {limit}\n b = QuantizeLinear(a, scale, zero)\n y = DequantizeLinear(b, scale, zero) }}"""
+    changed = model(text, opset=21)
+    assert legalize_quantized_limits(changed).modified == (dtype != "int8")
+    x = torch.linspace(-0.7, 0.7, 15).reshape(3, 5)
+    low, high = (0.0 if "low" in limit or "Relu" in limit else None), (0.5 if "high" in limit else None)
+    session = onnxruntime.InferenceSession(ir.serde.serialize_model(changed).SerializeToString())
+    assert_close(torch.from_numpy(session.run(None, {"x": x.numpy()})[0]), x.clamp(low, high), 0.2)
