@@ -106,7 +106,7 @@ nightly-genai: $(INSTALLED)
 
 nightly-sherpa: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/sherpa sherpa-onnx==2.0.1 sherpa-onnx-core==2.0.1 kaldi-native-fbank
-	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
+	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa*.py
 
 # lerobot needs Python 3.12 or newer, and pins an older torch.
 PYTHON_OF_LEROBOT ?= python3.13
