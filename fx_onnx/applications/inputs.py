@@ -22,7 +22,6 @@ __all__ = [
     "parameters_of",
     "parts_of",
     "processed",
-    "tensors_in",
     "text_inputs",
 ]
 
@@ -206,11 +205,6 @@ def processed(processors: Iterable[Any]) -> dict[str, torch.Tensor]:
             ) from error
         tensors |= {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
     return tensors
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """Returns the tensors of a tree."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def parts_of(processors: Iterable[Any]) -> Iterator[Any]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.applications.inputs import input_names, parameters_of, tensors_in
+from fx_onnx.applications.inputs import input_names, parameters_of
 from fx_onnx.applications.parts import Given, Part, running
-from fx_onnx.capture.pytrees import is_cache_part
+from fx_onnx.capture.pytrees import is_cache_part, tensors_in
 from fx_onnx.messages.arguments import shown
 from fx_onnx.messages.errors import ArgumentError, VerificationError
 from fx_onnx.messages.findings import warn

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.applications.inputs import tensors_in
+from fx_onnx.capture.pytrees import tensors_in
 from fx_onnx.torch_internals.torch_private import pytree, unrecorded
 
 __all__ = ["while_loop"]

@@ -311,7 +311,7 @@ def compare_results(got: Any, want: Any) -> Outcome:
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
-    """Stands for ``torch.compile``, which torch calls for an operator with bodies."""
+    """Refuses a compilation, which torch makes for an operator with bodies."""
     _logger.debug("the module has an operator with bodies")
     raise Undecidable
 
