@@ -104,17 +104,18 @@ nightly-qnn: $(INSTALLED)
 
 nightly-genai: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/genai onnxruntime-genai==0.18.0
+	PYTHONPATH=build/genai $(BIN)/pytest tests/applications/genai
 	PYTHONPATH=build/genai $(BIN)/python -m benchmarks.applications_genai
 
 nightly-sherpa: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --no-deps --target build/sherpa sherpa-onnx==2.0.1 sherpa-onnx-core==2.0.1 kaldi-native-fbank
-	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa.py
+	PYTHONPATH=build/sherpa $(BIN)/pytest tests/applications/test_sherpa*.py
 
 # lerobot needs Python 3.12 or newer, and pins an older torch.
 PYTHON_OF_LEROBOT ?= python3.13
 nightly-lerobot:
 	test -x build/lerobot/bin/python || $(PYTHON_OF_LEROBOT) -m venv build/lerobot
-	build/lerobot/bin/python -m pip install --quiet -e . pytest torch==2.13.0 torchvision==0.28.0 'transformers>=5.4,<5.6' accelerate diffusers draccus einops gymnasium num2words opencv-python-headless pandas scipy termcolor
+	build/lerobot/bin/python -m pip install --quiet -e . pytest torch==2.13.0 torchvision==0.28.0 'transformers>=5.4,<5.6' accelerate diffusers 'draccus>=0.11.6,<0.12' einops 'gymnasium<2' 'huggingface-hub<2' num2words opencv-python-headless pandas scipy termcolor
 	build/lerobot/bin/python -m pip install --quiet --no-deps lerobot==0.6.1
 	build/lerobot/bin/python -m pytest tests/applications/test_policies.py
 	build/lerobot/bin/python -m benchmarks.applications_policies --steps

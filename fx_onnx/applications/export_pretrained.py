@@ -20,6 +20,7 @@ from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.applications.parts import Part, decoder_of_tokens
 from fx_onnx.applications.precisions import Converted, convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
+from fx_onnx.applications.sherpa_whisper import whisper_parts, write_tokens
 from fx_onnx.applications.source import Source, evaluates_source, is_packed, read_source
 from fx_onnx.applications.streams import check_stream, describe_states
 from fx_onnx.applications.tasks import MODULES
@@ -225,6 +226,8 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
                 advice = f"onnxruntime-genai reads the images of {', '.join(FAMILIES)}"
             warn(f"The folder has the decoder of texts of {kind} only; {advice}.", MessageId.GENAI_FOLDER)
         return decoder_of_tokens(model)
+    if layout.form == "streams" and getattr(getattr(model, "config", None), "model_type", "") == "whisper":
+        return [*whisper_parts(model)]
     parts = source.row.parts(model, source.row.outputs, given)
     return [part for part in parts if not part.forms or layout.form in part.forms]
 
@@ -456,6 +459,8 @@ def _verified(program: ONNXProgram, part: Part, converted: Converted) -> float |
 
 
 def _write_speech_config(source: Source, parts: Sequence[Part], folder: Path) -> None:
+    if "mel" in parts[0].kwargs:
+        write_tokens(folder, next((part for part in parts_of(source.processors) if hasattr(part, "get_vocab")), None))
     if all(part.name != "encoder_with_cross" for part in parts):
         return
     model, extractors = source.model, (part for part in parts_of(source.processors) if hasattr(part, "chunk_length"))

@@ -96,7 +96,8 @@ class Layout:
         tokenizer: the files of which the application reads one for its tokenizer; empty if it has its own way.
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
-        form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder.
+        form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder, or
+            ``streams`` for a stream or Whisper as sherpa-onnx takes them.
         shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         metadata: returns the metadata of the file of each part, by its name, from the parts.
@@ -196,6 +197,7 @@ _OWN = {
         required=(),
         target=_RUNTIME,
         external_data=False,
+        form="streams",
         metadata=_sherpa_metadata,
     ),
     "genai": Layout(

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.applications.inputs import input_names
-from fx_onnx.applications.loops import while_loop
 from fx_onnx.applications.parts import Given, Part, running
+from fx_onnx.applications.traced_loops import while_loop
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn

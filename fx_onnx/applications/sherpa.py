@@ -58,7 +58,7 @@ _KEYS: dict[str, dict[str, _Derive]] = {
 
 
 def sherpa_metadata(parts: Sequence[Part]) -> Mapping[str, Mapping[str, str]]:
-    """Returns the metadata of each part of a stream, by its name.
+    """Returns the metadata of each part of a stream, by its name. The parts of Whisper have theirs.
 
     The module of the states has the attribute ``model_type``, such as ``zipformer2``. A key is the value of its
     attribute of this name, such as ``decode_chunk_len``, or is derived from the shapes.
@@ -67,6 +67,8 @@ def sherpa_metadata(parts: Sequence[Part]) -> Mapping[str, Mapping[str, str]]:
         ArgumentError: the type is not known, or an attribute is missing.
     """
     first, *others = parts
+    if not first.initial:  # Whisper is no stream
+        return {}
     kind = getattr(first.module, "model_type", None)
     if kind not in _KEYS:
         raise ArgumentError(

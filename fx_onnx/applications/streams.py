@@ -21,7 +21,7 @@ from fx_onnx.messages.errors import ArgumentError, VerificationError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model.tolerances import Limits, distance_of
-from fx_onnx.requests.pytrees import is_cache_part
+from fx_onnx.requests.pytrees import is_cache_part, tensors_in
 from fx_onnx.torch_internals.torch_private import pytree
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
             id=MessageId.MODEL_SOURCE,
         )
     for key in [key for key in given if key not in states][1:]:
-        is_float = any(leaf.is_floating_point() for leaf in _tensors(given[key]))  # no lengths
+        is_float = any(leaf.is_floating_point() for leaf in tensors_in(given[key]))  # no lengths
         if is_float and any(
             _form(result) == _form(given[key]) and _sizes(result) == _sizes(given[key]) for result in results[1:]
         ):
@@ -112,11 +112,11 @@ def _part(name: str, module: nn.Module, given: Mapping[str, Any]) -> Part:
 
 
 def _is_zero(value: Any) -> bool:
-    return bool(_tensors(value)) and not any(leaf.any() for leaf in _tensors(value))
+    return bool(tensors_in(value)) and not any(leaf.any() for leaf in tensors_in(value))
 
 
 def _sizes(tree: Any) -> list[torch.Size]:
-    return [leaf.shape for leaf in _tensors(tree)]
+    return [leaf.shape for leaf in tensors_in(tree)]
 
 
 def _form(tree: Any) -> Any:
@@ -143,7 +143,7 @@ def _dims_of(key: str, old: Any, new: Any, batch: int) -> Any:
     """Returns the dynamic dims of the tensors of an input. Those of a cache of transformers share their dims."""
     if not is_cache_part(old):
         return pytree.tree_map(lambda first, later: _dims(key, first, later, batch), old, new)
-    leaves = [_dims(key, *pair, batch) for pair in zip(_tensors(old), _tensors(new), strict=True)]
+    leaves = [_dims(key, *pair, batch) for pair in zip(tensors_in(old), tensors_in(new), strict=True)]
     return {axis: name for leaf in leaves for axis, name in (leaf or {}).items()}
 
 
@@ -168,7 +168,7 @@ def describe_states(program: ONNXProgram, part: Part) -> dict[str, str]:
 
     A row has ``input``, ``output``, ``dtype`` and ``shape``, in which a dim without a fixed size has its name.
     """
-    initial = dict(zip(input_names(part.initial), _tensors(part.initial), strict=True))
+    initial = dict(zip(input_names(part.initial), tensors_in(part.initial), strict=True))
     values = {str(value.name): value for value in program.model.graph.inputs}
     outputs = [str(value.name) for value in program.model.graph.outputs]
     if outputs != list(part.outputs):
@@ -205,18 +205,18 @@ def check_stream(program: ONNXProgram, part: Part, rtol: float | None) -> None:
     """
     first, names = dict(part.initial), input_names(part.kwargs)
     expected_states: dict[str, Any] = first
-    actual_states = _tensors(first)
+    actual_states = tensors_in(first)
     for number in range(_CHUNKS):
         chunk = {key: _chunk(value, number) for key, value in part.kwargs.items() if key not in first}
         with torch.no_grad():
             results = _values(part.module(**copy.deepcopy({**chunk, **expected_states})))
         states = iter(actual_states)
         new = {
-            key: chunk[key] if key in chunk else [next(states) for _ in _tensors(value)]
+            key: chunk[key] if key in chunk else [next(states) for _ in tensors_in(value)]
             for key, value in part.kwargs.items()
         }
-        actual = program(**dict(zip(names, _tensors(new), strict=True)))
-        for name, want, got in zip(part.outputs, _tensors(results), actual, strict=True):
+        actual = program(**dict(zip(names, tensors_in(new), strict=True)))
+        for name, want, got in zip(part.outputs, tensors_in(results), actual, strict=True):
             is_float = want.is_floating_point() or want.is_complex()
             problem = distance_of(want, got, Limits(rtol) if rtol is not None and is_float else None).problem
             if problem:
@@ -225,10 +225,6 @@ def check_stream(program: ONNXProgram, part: Part, rtol: float | None) -> None:
                 )
         expected_states = dict(zip(first, results[-len(first) :], strict=True))
         actual_states = list(actual[-len(actual_states) :])
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _chunk(value: Any, number: int) -> Any:

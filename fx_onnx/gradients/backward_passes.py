@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.requests.pytrees import tensors_in
 from fx_onnx.torch_internals.operators import aten
-from fx_onnx.torch_internals.torch_private import OpOverload, TorchDispatchMode, pytree
+from fx_onnx.torch_internals.torch_private import OpOverload, TorchDispatchMode
 from fx_onnx.torch_internals.trace_private import is_recorded, share_trace
 
 __all__ = ["record_backward"]
@@ -81,12 +82,8 @@ def _repeat(func: Any, args: Any, kwargs: Any, result: Any) -> None:
 
     A tensor on which torch.export has recorded nothing is a weight or a constant if it is an argument of no call.
     """
-    old = _tensors(result)
-    if all(map(is_recorded, old)) or not all(map(is_recorded, _tensors((args, kwargs)))):
+    old = tensors_in(result)
+    if all(map(is_recorded, old)) or not all(map(is_recorded, tensors_in((args, kwargs)))):
         return
-    for tensor, new in zip(old, _tensors(func(*args, **kwargs)), strict=True):
+    for tensor, new in zip(old, tensors_in(func(*args, **kwargs)), strict=True):
         share_trace(new, tensor)
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -123,6 +123,11 @@ class Leaf:
     in_any_cache: bool = False
 
 
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Returns the tensors of a tree."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
 def leaves(spec: pytree.TreeSpec) -> list[Leaf]:
     """Returns the leaves of a structure."""
     is_own = _is_own(spec.context)

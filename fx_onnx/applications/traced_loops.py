@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fx_onnx.requests.pytrees import tensors_in
 from fx_onnx.torch_internals.torch_private import pytree, unrecorded
 
 __all__ = ["while_loop"]
@@ -35,11 +36,11 @@ class _Captured(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Notes the arguments."""
-        for tensor in _tensors((args, kwargs)):
+        for tensor in tensors_in((args, kwargs)):
             if id(tensor) not in self._own:
                 self.tensors[id(tensor)] = tensor
         result = func(*args, **(kwargs or {}))
-        self._own |= {id(tensor): tensor for tensor in _tensors(result) if id(tensor) not in self.tensors}
+        self._own |= {id(tensor): tensor for tensor in tensors_in(result) if id(tensor) not in self.tensors}
         return result
 
 
@@ -84,7 +85,3 @@ def while_loop(condition: _Step, body: _Step, carried: tuple[Tensor, ...]) -> tu
         *functions, carried, tuple(captured.tensors.values())
     )
     return results
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]

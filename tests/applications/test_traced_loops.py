@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.applications.loops import while_loop
+from fx_onnx.applications.traced_loops import while_loop
 
 
 class _Model(nn.Module):
