@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fx_onnx.decompositions._axis_products import matmul_along
 from fx_onnx.decompositions._cubic_kernel import cubic_from_1_to_2, cubic_to_1
-from fx_onnx.decompositions._sizes import at_least, is_known
+from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Factor = float | None
@@ -155,7 +155,7 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """Returns the distance, in elements of the input, between two neighbouring positions of the result."""
     if align_corners:
-        return 0.0 if is_known(out, 1) else (size - 1) / at_least(out - 1, 1)
+        return (size - 1) * torch.sym_min(out - 1, 1) / at_least(out - 1, 1)  # 0 for a result of one element
     return 1.0 / factor if factor is not None else size / out
 
 

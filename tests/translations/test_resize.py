@@ -160,3 +160,16 @@ def test_an_axis_keeps_its_size(mode: str, antialias: bool, factors: tuple[float
     program = fx_onnx.export(module, (example,), dynamic_shapes=(axes,))
     for x in (torch.rand(1, 2, *sizes), example):
         torch.testing.assert_close(program(x)[0], module(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_corners_of_a_result_of_one_element(mode: str, antialias: bool) -> None:
+    module = torch.nn.Module()
+    options: Any = {"scale_factor": 0.6, "mode": mode, "align_corners": True, "antialias": antialias}
+    module.forward = lambda x: functional.interpolate(x, **options)
+    shapes = ({2: "height", 3: "width"},)
+    program = fx_onnx.export(module, (torch.rand(1, 2, 5, 7),), dynamic_shapes=shapes, verbose=False)
+    for sizes in ((2, 2), (3, 3), (3, 9), (2, 8), (9, 11)):
+        x = torch.rand(1, 2, *sizes)
+        torch.testing.assert_close(program(x)[0], module(x))

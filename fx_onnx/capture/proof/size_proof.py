@@ -262,7 +262,7 @@ class SizeProof:
             outside, between = excluded(weak), [point for point in excluded(condition) if weak.holds(point)]
             if (
                 all(weak.holds(point) == (outcome is Outcome.EQUAL) for point, outcome in tried)
-                and not any(map(condition.holds, outside))
+                and not any(condition.holds({**self.sizes.larger, **point}) for point in outside)
                 and all(self._runs.outcome(point) is Outcome.EQUAL for point in self._tries(between, kept, _NEAREST))
                 and self._runs.all_raise(self._tries(outside, kept, _NEAREST))
             ):

@@ -14,7 +14,10 @@ from fx_onnx.passes.legalization.table import DEFAULT, WIDE, legalizes
 from fx_onnx.passes.matchers import dims, is_read_by
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_pads", "refuse_empty_batch", "refuse_empty_slices", "refuse_empty_transposed", "refuse_no_heads"]
+__all__ = [
+    "legalize_pads", "refuse_empty_batch", "refuse_empty_planes", "refuse_empty_slices", "refuse_empty_transposed",
+    "refuse_no_heads",
+]  # fmt: skip
 
 
 # ---------------------------------------------------------------- blocks
@@ -88,6 +91,21 @@ def refuse_empty_batch(f: NodeBuilder, node: ir.Node, x: Value, rest: Sequence[V
         return None
     checked = f.Reshape(x, [0, 0, -1] if needs_steps else [-1, 0, 0])
     return f.emit(node.op_type, [checked, *rest], node.attributes, outputs=len(node.outputs))
+
+
+@legalizes("InstanceNormalization(x, scale, shift)", targets=("onnxruntime",))
+def refuse_empty_planes(f: NodeBuilder, x: Value, scale: Value, shift: Value) -> Result:
+    """InstanceNormalization(x, scale, shift) → InstanceNormalization(Reshape(x), scale, shift), if an axis is dynamic.
+
+    Legal because the Reshape keeps the shape. ONNX Runtime (1.32) ends the process if the planes of a value inside of
+    the model are empty. Without a batch it does not, and the Reshape infers this size.
+    """
+    sizes = x.shape
+    if sizes is None or metadata.FILLED in x.meta or all(isinstance(size, int) for size in sizes[2:]):
+        return None
+    filled = f.Reshape(x, [-1, *[0] * (len(sizes) - 1)])
+    filled.meta[metadata.FILLED] = True
+    return f.InstanceNormalization(filled, scale, shift, epsilon=f.attribute("epsilon", None))
 
 
 @legalizes("Unique(x)", targets=("onnxruntime",))

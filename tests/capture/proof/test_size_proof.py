@@ -175,6 +175,20 @@ def test_an_exception_that_another_dim_of_size_1_avoids_is_no_bound() -> None:
     assert conditions(function, t(4), t(3)) == [("n <= 5", "finding")]
 
 
+def test_a_condition_of_three_dims() -> None:
+    def every_other(x: Tensor) -> Tensor:
+        rows = (x * 1).view(-1)[::2].reshape(-1, x.shape[1]).flatten()
+        rows[0] = 7
+        return rows
+
+    shapes = ({0: "n", 1: "m", 2: "k"},)
+    with pytest.warns(OnnxExporterWarning, match="FX120"):
+        program = fx_onnx.export(Function(every_other), (t(6, 2, 4),), dynamic_shapes=shapes, verbose=False)
+    for sizes in ((2, 3, 4), (4, 5, 2), (6, 3, 8)):
+        x = t(*sizes)
+        assert_close(program(x)[0], every_other(x))
+
+
 def test_a_requested_range_is_no_condition() -> None:
     assert conditions(below, t(5, 4), dim=Dim("n", min=2, max=7)) == []
     assert conditions(below, t(5, 4), dim=Dim("n", min=2, max=9)) == [("n <= 7", "finding")]

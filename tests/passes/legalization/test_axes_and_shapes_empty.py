@@ -43,6 +43,8 @@ _MODULES: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...], tuple[i
     "unique": (lambda: Call(lambda x: x.round().unique(dim=1)), 1, (0, 4), None),
     "product": (lambda: Call(lambda x: x.permute(1, 2, 0) @ x.transpose(0, 1)), 1, (0, 4), (4, 0)),
     "attention": (lambda: Call(_attention), 1, (0, 4), (4, 0)),
+    "instance norm": (lambda: Call(lambda x: nn.functional.instance_norm(x.relu().transpose(1, 2))), 1, (3, 0), (0, 4)),
+    "group norm": (lambda: Call(lambda x: nn.functional.group_norm(x.relu().mT, 2)), 1, (3, 0), None),
     "linear": (lambda: Call(lambda x: x.permute(1, 0, 2) @ torch.ones(8, 4)), 0, (), (0, 4)),
 }
 """A module of (3, 4, 8), the least number of Reshapes that may fail, sizes that are refused, and some that are not."""
