@@ -41,9 +41,12 @@ def row(packages: str, versions: Mapping[str, str] | str) -> str:
 
 def main(packages: Sequence[str]) -> int:
     """Prints a line for each package; returns the exit code."""
-    results = {package: resolve(package) for package in packages or PACKAGES}
-    print("\n".join(row(*item) for item in results.items()))
-    return int(any(isinstance(result, str) for result in results.values()))
+    failed = False
+    for package in packages or PACKAGES:
+        result = resolve(package)
+        print(row(package, result), flush=True)
+        failed |= isinstance(result, str)
+    return int(failed)
 
 
 if __name__ == "__main__":

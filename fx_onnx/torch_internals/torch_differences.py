@@ -184,19 +184,20 @@ def _with_checked_index(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_computed_size(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    def slice(mode: Any, operator: Any, input: torch.Tensor, dim: int = 0, *bounds: Any) -> Any:
-        start, end, step = (*bounds, *(None, None, 1)[len(bounds) :])
-        size, bound = input.shape[dim], import_module("torch._subclasses.fake_impls")._compute_slice_index
+    def slice(
+        mode: Any, operator: Any, self: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    ) -> Any:
+        size, bound = self.shape[dim], import_module("torch._subclasses.fake_impls")._compute_slice_index
         first = 0 if start is None else bound(size, start)
         last = size if end is None or statically_known_true(end == sys.maxsize) else bound(size, end)
-        ordered = None in (first, last) or any(map(statically_known_true, (first <= last, last <= first)))
-        if ordered:
-            return kernel(mode, operator, input, dim, start, end, step)
-        sizes, strides = list(input.shape), list(input.stride())
+        as_torch = first is None or last is None or step <= 0 or statically_known_true(first <= last)
+        if as_torch or statically_known_true(last <= first):
+            return kernel(mode, operator, self, dim, start, end, step)
+        sizes, strides = list(self.shape), list(self.stride())
         sizes[dim] = (torch.sym_max(last - first, 0) + step - 1) // step
-        offset = input.storage_offset() + first * strides[dim]
+        offset = self.storage_offset() + first * strides[dim]
         strides[dim] *= step
-        return input.as_strided(sizes, strides, offset)
+        return self.as_strided(sizes, strides, offset)
 
     return slice
 

@@ -183,6 +183,7 @@ def _not_called(*_: object) -> None:
 def test_other_slices_are_those_of_torch(installed: None) -> None:
     kernel = older_fake_kernels()[aten.slice.Tensor](lambda mode, operator, *args: operator(*args))
     x = torch.empty(4, 2, device="meta")
+    assert kernel(None, aten.slice.Tensor, x, end=3, step=2).shape == (2, 2)
     for arguments in ((), (0,), (0, 1), (0, None, 3), (1, 0, -1), (0, 3, 1), (0, 1, 2**63 - 1, 2)):
         assert kernel(None, aten.slice.Tensor, x, *arguments).shape == aten.slice.Tensor(x, *arguments).shape
 
