@@ -30,7 +30,8 @@ def legalize_losses(f: NodeBuilder, node: ir.Node, x: Value, target: Value, weig
     Legal because these are the definitions: the mean is weighted, and targets that are ignored have the weight 0.
     Numbers of 16 bits are summed in float32. TensorRT for RTX (1.7.1) has neither.
     """
-    x, weight = (v if v is None or f.dtype not in _HALVES else f.Cast(v, to=DataType.FLOAT) for v in (x, weight))
+    if f.dtype in _HALVES:
+        x, weight = f.Cast(x, to=DataType.FLOAT), weight and f.Cast(weight, to=DataType.FLOAT)
     if node.op_type == "SoftmaxCrossEntropyLoss":
         x = _log_softmax(f, x, rank_of(x))
     ignored = f.attribute("ignore_index")
