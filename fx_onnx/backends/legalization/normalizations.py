@@ -79,9 +79,9 @@ def legalize_vectors(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
 
 @legalizes("x ** number.exponent", targets=("onnxruntime-cuda",), after_casts=True)
 def legalize_mixed_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
-    """x / Sqrt(ReduceMean(Pow(x, 2)) + epsilon) * w → the same of x * x, for one of bfloat16 and one of float32.
+    """ReduceMean(Pow(x, 2)) → ReduceMean(x * x), in a norm of bfloat16 and float32.
 
-    Legal because both are the square. ONNX Runtime (1.31.1) fuses the form with Pow into SimplifiedLayerNormalization,
+    Legal because both are the square. ONNX Runtime (1.31.1) fuses a norm with Pow into SimplifiedLayerNormalization,
     of which the CUDA provider has no kernel for these two dtypes, so that the model does not load.
     """
     return f.Mul(x, x) if exponent == 2 and has_mixed_scale(node) else None
