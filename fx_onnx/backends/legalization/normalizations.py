@@ -30,7 +30,8 @@ def legalize_losses(f: NodeBuilder, node: ir.Node, x: Value, target: Value, weig
     Legal because these are the definitions: the mean is weighted, and targets that are ignored have the weight 0.
     Numbers of 16 bits are summed in float32. TensorRT for RTX (1.7.1) has neither.
     """
-    x, weight = (v if v is None or f.dtype not in _HALVES else f.Cast(v, to=DataType.FLOAT) for v in (x, weight))
+    if f.dtype in _HALVES:
+        x, weight = f.Cast(x, to=DataType.FLOAT), weight and f.Cast(weight, to=DataType.FLOAT)
     if node.op_type == "SoftmaxCrossEntropyLoss":
         x = _log_softmax(f, x, rank_of(x))
     ignored = f.attribute("ignore_index")
@@ -78,9 +79,9 @@ def legalize_vectors(f: NodeBuilder, node: ir.Node, x: Value) -> Result:
 
 @legalizes("x ** number.exponent", targets=("onnxruntime-cuda",), after_casts=True)
 def legalize_mixed_squares(f: NodeBuilder, node: ir.Node, x: Value, exponent: float) -> Result:
-    """x / Sqrt(ReduceMean(Pow(x, 2)) + epsilon) * w → the same of x * x, for one of bfloat16 and one of float32.
+    """ReduceMean(Pow(x, 2)) → ReduceMean(x * x), in a norm of bfloat16 and float32.
 
-    Legal because both are the square. ONNX Runtime (1.31.1) fuses the form with Pow into SimplifiedLayerNormalization,
+    Legal because both are the square. ONNX Runtime (1.31.1) fuses a norm with Pow into SimplifiedLayerNormalization,
     of which the CUDA provider has no kernel for these two dtypes, so that the model does not load.
     """
     return f.Mul(x, x) if exponent == 2 and has_mixed_scale(node) else None

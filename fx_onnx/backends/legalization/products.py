@@ -390,20 +390,20 @@ def asymmetry(node: ir.Node) -> str:
     dtype = node.outputs[0].dtype if node.op_type == "QuantizeLinear" else x.dtype if x is not None else None
     if dtype in (DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.UINT4):
         return f"TensorRT has no quantization to {dtype.name.lower()}"
-    if not _is_constant(scale):
+    if not _is_of_constants(scale):
         return "the scale is computed, and TensorRT needs a constant"
     shift = None if zero_point is None else zero_point.const_value
     if zero_point is not None and (shift is None or shift.numpy().any()):
         return "the zero point is not 0, and TensorRT quantizes symmetrically"
-    if node.op_type == "QuantizeLinear" and dims(scale) not in ((), (1,)) and not _is_constant(x):
+    if node.op_type == "QuantizeLinear" and dims(scale) not in ((), (1,)) and not _is_of_constants(x):
         return "an activation has several scales, and TensorRT takes one"
     return ""
 
 
-def _is_constant(value: Value | None) -> bool:
+def _is_of_constants(value: Value | None) -> bool:
     """Returns whether only constants decide a value."""
     node = None if value is None else value.producer()
-    return initializer_tensor(value) is not None if node is None else all(map(_is_constant, node.inputs))
+    return initializer_tensor(value) is not None if node is None else all(map(_is_of_constants, node.inputs))
 
 
 @legalizes("QuantizeLinear(_, _, _ | None)", targets=("tensorrt",))
