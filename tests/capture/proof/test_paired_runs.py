@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -323,3 +324,33 @@ def test_an_expanded_axis_of_which_one_place_is_read() -> None:
     x = torch.empty(3, 2, device="meta")  # nothing runs in eager mode
     program = fx_onnx.export(Model().eval(), (x,), dynamic_shapes=({0: "row"},))
     assert not program.findings
+
+
+class _Loop(nn.Module):
+    """Iterates a product for which torch takes another branch in a batch of one; ``in_python`` outside of a trace."""
+
+    def __init__(self, in_python: bool) -> None:
+        super().__init__()
+        self.in_python = in_python
+
+    def forward(self, x: Tensor, count: Tensor) -> Tensor:
+        def body(step: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            return step + 1, (value[:, :, None] @ value[:1].expand(value.shape[0], 4)[:, None]).mean(2).tanh()
+
+        if torch.compiler.is_exporting() or not self.in_python:
+            return torch.while_loop(lambda step, _: step < count, body, (torch.zeros_like(count), x))[1]
+        for _ in range(int(count)):
+            _, x = body(count, x)
+        return x
+
+
+@pytest.mark.parametrize("in_python", [True, False])
+def test_numbers_decide_if_the_module_loops_in_python(in_python: bool) -> None:
+    model, args = _Loop(in_python).eval(), (torch.randn(3, 4), torch.tensor(2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = fx_onnx.export(model, args, dynamic_shapes=({0: "batch"}, None))
+    told = [warning for warning in caught if "may be wrong where batch == 1" in str(warning.message)]
+    assert bool(told) == bool(program.dims.conditions) == (not in_python)
+    x, count = torch.randn(1, 4), torch.tensor(5)
+    torch.testing.assert_close(program(x, count)[0], _Loop(True)(x, count))
