@@ -202,6 +202,16 @@ def _jvp(
     return (output, pytree.tree_unflatten(list(gradients), tree), *aux)
 
 
+def _remove_batch_dim(remove: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Replaces what ends a vmap: the axis of the batch comes first, and is moved by an operator that torch traces."""
+
+    def removed(tensor: torch.Tensor, level: int, batch_size: Any, out_dim: int) -> torch.Tensor:
+        first = remove(tensor, level, batch_size, 0)
+        return first.movedim(0, out_dim) if out_dim else first
+
+    return removed
+
+
 def _jacfwd(
     func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, chunk_size: int | None = None,
     randomness: str = "error",
@@ -251,6 +261,12 @@ PATCHES = (
     Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
     Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
     Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
+    Patch(
+        "torch._functorch.vmap:_remove_batch_dim",
+        Around(_remove_batch_dim),
+        "torch.export makes a constant without values of the result of a vmap whose out_dims are not 0.",
+        strict=False,
+    ),
     Patch(
         "torch.func:hessian",  # the inner Jacobian uses no vmap, because torch cannot capture its gradient
         lambda func, argnums=0: torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums),

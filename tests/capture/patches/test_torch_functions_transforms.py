@@ -39,6 +39,9 @@ TRANSFORMS = {
     "jacrev": lambda x: jacrev(columns)(x),
     "jacrev with dynamic results": lambda x: jacrev(torch.sin)(x),
     "jacfwd": lambda x: jacfwd(columns)(x),
+    "vmap to the last axis": lambda x: vmap(torch.sin, in_dims=1, out_dims=-1)(x),
+    "vmap of two results": lambda x: vmap(lambda y: (y.outer(y), y.sum()), out_dims=(1, 0))(x),
+    "vmap to axis 1": lambda x: vmap(lambda y: y @ x.T, out_dims=1)(x),
 }
 
 
