@@ -184,6 +184,16 @@ def _by_room(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _remove_batch_dim(remove: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Replaces what ends a vmap: the axis of the batch comes first, and is moved by an operator that torch traces."""
+
+    def removed(tensor: torch.Tensor, level: int, batch_size: Any, out_dim: int) -> torch.Tensor:
+        first = remove(tensor, level, batch_size, 0)
+        return first.movedim(0, out_dim) if out_dim else first
+
+    return removed
+
+
 _TRANSFORMS = (
     "torch._functorch.eager_transforms:grad_increment_nesting",
     "torch._functorch.eager_transforms:_jvp_with_argnums",
@@ -217,6 +227,12 @@ PATCHES = (
     Patch("torch._higher_order_ops:associative_scan", Around(_associative_scan), _UNROLLED, strict=False),
     Patch(
         "torch._higher_order_ops.associative_scan:associative_scan", Around(_associative_scan), _UNROLLED, strict=False
+    ),
+    Patch(
+        "torch._functorch.vmap:_remove_batch_dim",
+        Around(_remove_batch_dim),
+        "torch.export makes a constant without values of the result of a vmap whose out_dims are not 0.",
+        strict=False,
     ),
     *(
         Patch(target, Around(partial(_by_room, target.rpartition(":")[2])), _WRAPPED, strict=False)
