@@ -183,7 +183,7 @@ def awq(rows: int, columns: int, group: int) -> Made:
 
 def _read(layer: nn.Module, columns: int) -> Made:
     """Returns a layer without a bias, and its weight, which it multiplies with the unit vectors."""
-    scale = random.choice((1.0, 1e-34))
+    scale = random.choice((1.0, 1e-2))
     for name, buffer in layer.named_buffers():
         buffer.mul_(scale if name == "scales" else 1)
     return nn.Sequential(layer).eval(), layer(torch.eye(columns)).t().contiguous()
