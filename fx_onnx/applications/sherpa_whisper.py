@@ -80,7 +80,7 @@ class _Decoder(nn.Module):
         rows = zip(in_n_layer_self_k_cache, in_n_layer_self_v_cache, n_layer_cross_k, n_layer_cross_v, strict=True)
         for index, (key, value, cross_key, cross_value) in enumerate(rows):
             key, value, cross_key, cross_value = map(self._divided, (key, value, cross_key, cross_value))
-            layer = own.layers[index]
+            layer: Any = own.layers[index]
             layer.lazy_initialization(key, value)
             layer.keys, layer.values, layer.cumulative_length = key.clone(), value.clone(), offset[0].clone()
             cross.update(cross_key, cross_value, index)
@@ -98,7 +98,8 @@ class _Decoder(nn.Module):
         return self.head(states), keys, values
 
     def _divided(self, states: Tensor) -> Tensor:
-        return states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        divided: Tensor = states.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return divided
 
 
 def whisper_parts(model: Any) -> Iterator[Part]:
@@ -191,7 +192,8 @@ def write_tokens(folder: Path, tokenizer: Any) -> None:
         )
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-    byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    letters = bytes_to_unicode()  # type: ignore[no-untyped-call, unused-ignore]
+    byte_of = {letter: byte for byte, letter in letters.items()}
     words = {number: word for word, number in tokenizer.get_vocab().items()}
     special = {*tokenizer.get_added_vocab().values()}
     lines = [
