@@ -155,7 +155,8 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """Returns the distance, in elements of the input, between two neighbouring positions of the result."""
     if align_corners:
-        return (size - 1) * torch.sym_min(out - 1, 1) / at_least(out - 1, 1)  # 0 for a result of one element
+        one_or_none: int = torch.sym_min(out - 1, 1)  # 0 for a result of one element
+        return (size - 1) * one_or_none / at_least(out - 1, 1)
     return 1.0 / factor if factor is not None else size / out
 
 
