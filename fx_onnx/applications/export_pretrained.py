@@ -275,7 +275,7 @@ def _check_tensors(inputs: Any, *, trees: bool = False) -> None:
 
 
 def _check_cache(cache: Any, precisions: Sequence[str], layout: Layout) -> None:
-    wrong = cache not in ("int8", "int4") and f"must be int8, int4 or None, not {shown(cache)}"
+    wrong: Any = cache not in ("int8", "int4") and f"must be int8, int4 or None, not {shown(cache)}"
     wrong = wrong or (not layout.is_genai and "is for the layout genai; leave it out")
     half = next((precision for precision in precisions if PRECISIONS[precision].half), None)
     wrong = wrong or (half and f"does not go with {half}, in which attention reads a cast of the cache")

@@ -166,15 +166,15 @@ def _quantize(graph: ir.Graph, ranges: Tensors, bits: int) -> None:
             name, after = str(before.name), node.outputs[present]
             scale = ir.Value(name=f"{name}_scale")
             scale.const_value = weight(_scale(ranges[name], bits), str(scale.name))
-            scale.dtype, scale.shape = scale.const_value.dtype, ir.Shape(scale.const_value.shape)
+            scale.dtype, scale.shape = ir.DataType.FLOAT, ir.Shape(ranges[name].shape)
             graph.register_initializer(scale)
             node.replace_input_with(scales, scale)
             node.attributes.add(ir.AttrString(f"{kind}_quant_type", "PER_CHANNEL"))
             for value in (before, after):
                 value.type = ir.TensorType(ir.DataType.INT8 if bits == 8 else ir.DataType.UINT8)
                 if bits == 4 and value.shape is not None:  # two numbers in a byte
-                    *sizes, size = value.shape
-                    value.shape = ir.Shape([*sizes, int(size) // 2])
+                    sizes: Any = value.shape
+                    value.shape = ir.Shape([*sizes[:-1], sizes[-1] // 2])
         node.attributes.add(ir.AttrInt64("kv_cache_bit_width", bits))
 
 
