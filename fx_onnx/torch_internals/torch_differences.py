@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from torch.torch_version import TorchVersion
 
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload, kernel_keys, python_kernels, statically_known_true
+from fx_onnx.torch_internals.trace_private import slice_bound
 
 __all__ = [
     "DIFFERENCES",
@@ -187,9 +187,9 @@ def _with_computed_size(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def slice(
         mode: Any, operator: Any, self: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
     ) -> Any:
-        size, bound = self.shape[dim], import_module("torch._subclasses.fake_impls")._compute_slice_index
-        first = 0 if start is None else bound(size, start)
-        last = size if end is None or statically_known_true(end == sys.maxsize) else bound(size, end)
+        size = self.shape[dim]
+        first = 0 if start is None else slice_bound(size, start)
+        last = size if end is None or statically_known_true(end == sys.maxsize) else slice_bound(size, end)
         as_torch = first is None or last is None or step <= 0 or statically_known_true(first <= last)
         if as_torch or statically_known_true(last <= first):
             return kernel(mode, operator, self, dim, start, end, step)

@@ -21,6 +21,7 @@ __all__ = [
     "recorded_number",
     "replaced_fake_kernels",
     "share_trace",
+    "slice_bound",
     "undispatched",
 ]
 
@@ -127,3 +128,11 @@ def replaced_fake_kernels(makers: Mapping[Any, Callable[[Any], Callable[..., Any
         yield
     finally:
         table.update(before)
+
+
+def slice_bound(size: Any, index: Any) -> Any:
+    """Returns the position of a bound of a slice in an axis; None where torch does not know it.
+
+    A capture replaces torch's function, so it is looked up at each call. Without it: ImportError or AttributeError.
+    """
+    return import_module("torch._subclasses.fake_impls")._compute_slice_index(size, index)

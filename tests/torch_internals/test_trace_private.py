@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -64,3 +65,8 @@ def test_fake_tensors_call_another_function() -> None:
     with trace_private.replaced_fake_kernels({torch.ops.aten.select.int: of_columns}):
         assert torch.select(mode.from_tensor(torch.ones(4, 2)), 0, 1).shape == (4,)
     assert torch.select(mode.from_tensor(torch.ones(5, 3)), 0, 1).shape == (3,)  # torch keeps the results of one shape
+
+
+@pytest.mark.parametrize(("index", "position"), [(2, 2), (5, 4), (-1, 3), (-9, 0)])
+def test_a_bound_is_a_position_in_its_axis(index: int, position: int) -> None:
+    assert trace_private.slice_bound(4, index) == position
