@@ -122,13 +122,20 @@ def arguments_of_shapes(
     return arguments
 
 
-def with_other_values(tensor: torch.Tensor) -> torch.Tensor:
-    """Adds noise to floating-point numbers, and alternates the values of a mask.
+def with_other_values(seed: int = 0) -> Callable[[torch.Tensor, Sequence[int]], torch.Tensor]:
+    """Returns what makes tensors of other shapes, with noise added to floats, and with alternating values of masks.
 
-    Zeros in the example, or a mask of ones, would hide a difference. A mask has no other values than 0 and 1.
+    Zeros in the example, or a mask of ones, would hide a difference. A mask has no other values than 0 and 1. The noise
+    does not come from torch's own random state, which belongs to the user.
     """
-    if tensor.is_floating_point():
-        return tensor + torch.rand_like(tensor) if tensor.ndim else tensor
-    if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
-        return tensor
-    return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        tensor = resized(tensor, shape)
+        if tensor.is_floating_point():
+            return tensor + torch.rand(tensor.shape, generator=generator).to(tensor) if tensor.ndim else tensor
+        if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
+            return tensor
+        return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)
+
+    return made

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 __all__ = ["random_numbers_of"]
 
@@ -19,7 +20,8 @@ def random_numbers_of(program: ExportedProgram | None, seed: int | None = None) 
     Otherwise the random state stays as it is: another thread may draw meanwhile, and would draw the same numbers again.
     Nobody knows what the operators of other libraries draw, nor what a module without a program does.
     """
-    if program is not None and not any(map(_may_draw, program.graph.nodes)):
+    modules = () if program is None else (m for m in program.graph_module.modules() if isinstance(m, GraphModule))
+    if program is not None and not any(_may_draw(node) for module in modules for node in module.graph.nodes):
         yield
         return
     with torch.random.fork_rng(devices=[]):
@@ -33,7 +35,7 @@ _WITHOUT_NUMBERS = {"train": False, "training": False, "dropout_p": 0}
 
 def _may_draw(node: torch.fx.Node) -> bool:
     target: Any = node.target
-    if getattr(target, "namespace", "aten") != "aten":  # an operator with bodies is higher_order
+    if getattr(target, "namespace", "aten") not in ("aten", "higher_order"):  # the bodies of the latter are looked at
         return True
     if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
         return False

@@ -30,7 +30,7 @@ from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
 from fx_onnx.onnx_model.tolerances import distance_of
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
-from fx_onnx.sizes.trial_sizes import resized, resized_empty, with_other_values
+from fx_onnx.sizes.trial_sizes import resized_empty, with_other_values
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.torch_private import (
@@ -172,10 +172,7 @@ class PairedRuns:
         if on_meta is not None:
             self._check_decidable(on_meta)
             return self._run(self._call_module, partial(given, resized_empty), on_meta, number)[:2]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number)
-            args, kwargs = given(lambda leaf, shape: with_other_values(resized(leaf, shape)))
-        return self._results_of_numbers(self._call_module, args, kwargs, seed=number)
+        return self._results_of_numbers(self._call_module, *given(with_other_values(number)), seed=number)
 
     def _check_decidable(self, on_meta: bool) -> None:
         if self._mode is None or self._has_control_flow or (on_meta and self._device is None):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fx_onnx.capture.proof.input_sizes import InputSizes
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
-from fx_onnx.sizes.trial_sizes import resized, with_other_values
+from fx_onnx.sizes.trial_sizes import with_other_values
 
 __all__ = ["SizeRuns"]
 
@@ -105,7 +105,7 @@ class SizeRuns:
             outcome = Outcome.UNKNOWN
             most = max(self._sizes.elements(self._sizes.example), _FEW)
             if len(self._of_numbers) < _MOST_NUMBERS and self._sizes.elements(sizes) <= most:
-                given = self._sizes.arguments(sizes, lambda leaf, shape: with_other_values(resized(leaf, shape)))
+                given = self._sizes.arguments(sizes, with_other_values())
                 outcome = self._runs.compare_numbers(*given)
                 self._seen[key] = self._runs.seen
             self._of_numbers[key] = outcome
