@@ -17,17 +17,16 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.capture.proof.graph_interpreter import SQUEEZES
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.sizes.symbolic_sizes import expression, is_data_dependent
 from fx_onnx.torch_internals.guard_private import as_made
-from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import free_unbacked_symbols, statically_known_true
 
 __all__ = ["DataSizes", "data_sizes"]
 
-_SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims}
 _USUAL = (3, 2, 4, 5, 8, 16, 33)
 """The sizes of which one is taken for a size like any other: all that the code does with the data must allow it."""
 _LARGEST = 64  # up to where a size is looked for that makes an expression of it 0 or 1, as 3 makes `n - 2`
@@ -94,7 +93,7 @@ def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]
 def _assuming(nodes: Iterable[Any]) -> Iterator[torch.fx.Node]:
     """Yields the calls that squeeze an axis whose size depends on data and may be 1, or make it another size."""
     for node in nodes:
-        value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in _SQUEEZES
+        value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in SQUEEZES
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else []
         if squeezes and (shape := node.args[0].meta["val"].shape):
             dims = node.args[1] if len(node.args) > 1 else range(len(shape))
@@ -115,7 +114,7 @@ def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:
     for node in nodes:
         line = call_line(node).strip()
         line = "" if line.startswith("(<") else line  # the code of a branch is in no file
-        counts[node.target in _SQUEEZES, line] += 1
+        counts[node.target in SQUEEZES, line] += 1
     common = [line for (_, line), _ in counts.most_common(3) if line]
     does = [("removes the axis" if squeezes else "computes another shape", line) for squeezes, line in counts]
     if len(counts) > 3:

@@ -64,6 +64,7 @@ class PairedRuns:
         self._model, self._program = model, program
         self.state = PythonState(model) if state is None and model is not None else state
         self._chosen: Callable[[int], int] | None = None
+        self._branch = True
         self.seen = ""
         """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
@@ -114,7 +115,14 @@ class PairedRuns:
             on_meta: Whether both run on tensors of the meta device, which is several times as fast. What needs the
                 device, a value, or a size that depends on data fails there.
         """
-        self.seen = ""
+        outcomes = {self._compare(given, on_meta, branch) for branch in self._branches}
+        one_is_enough = (Outcome.DIFFERENT, Outcome.DEPENDS, Outcome.RENUMBERED)
+        found = [outcome for outcome in one_is_enough if outcome in outcomes] or [*outcomes]
+        return found[0] if found[0] in one_is_enough or len(found) == 1 else Outcome.UNKNOWN
+
+    def _compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool, branch: bool) -> Outcome:
+        """Compares the results where each condition in the program chooses the same branch."""
+        self.seen, self._branch = "", branch
         try:
             self._check_decidable(on_meta)
             want = self._run(self._run_program if self._model is None else self._run_module, given, on_meta)
@@ -175,7 +183,8 @@ class PairedRuns:
         return self._results_of_numbers(self._call_module, *given(with_other_values(number)), seed=number)
 
     def _check_decidable(self, on_meta: bool) -> None:
-        if self._mode is None or self._has_control_flow or (on_meta and self._device is None):
+        has_loop = not self._bodies <= {torch.ops.higher_order.cond}
+        if self._mode is None or has_loop or (on_meta and self._device is None):
             raise Undecidable
 
     def _run(
@@ -183,7 +192,7 @@ class PairedRuns:
     ) -> Any:
         """Returns the shapes of the results of a run, and what identifies the results and the buffers after it."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin(self._chosen, number)
+        numbers.begin(self._chosen, number, self._branch)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:
@@ -199,12 +208,18 @@ class PairedRuns:
                 stack.enter_context(self._mode)
                 stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(numbers)
+            if self._bodies:
+                stack.enter_context(replace_attribute(torch, "compile", _uncompiled))
             with OnMeta(self._device) if on_meta and self._device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             values = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
             shapes, identities = list(map(numbers.shape, values)), list(map(numbers.result, values))
-        return shapes, identities, {name: numbers.versions.get(storage) for name, storage in storages.items()}
+        return (
+            shapes,
+            [*identities, *numbers.conditions],
+            {name: numbers.versions.get(storage) for name, storage in storages.items()},
+        )
 
     def compare_numbers(self, args: Any, kwargs: Any) -> Outcome:
         """Returns how the results of both compare for real arguments.
@@ -235,7 +250,7 @@ class PairedRuns:
         has_numbers = not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in tensors)
         if self._model is None or size > _LARGE or self._is_loop_of_script or not has_numbers:
             raise Undecidable
-        no_compiler = replace_attribute(torch, "compile", _refuse) if self._has_control_flow else nullcontext()
+        no_compiler = replace_attribute(torch, "compile", _refuse) if self._bodies else nullcontext()
         with no_compiler, random_numbers_of(self._program, seed), torch.no_grad():
             copies = _separate(weights, torch.clone)
             states = {name: (tensor._version, storage_id(tensor)) for name, tensor in copies.items()}
@@ -251,15 +266,18 @@ class PairedRuns:
     def _is_loop_of_script(self) -> bool:
         """Whether control flow is that of TorchScript, whose loops may not end for other numbers."""
         modules = () if self._model is None else self._model.modules()
-        return self._has_control_flow and any(isinstance(module, torch.jit.ScriptModule) for module in modules)
+        return bool(self._bodies) and any(isinstance(module, torch.jit.ScriptModule) for module in modules)
 
     @cached_property
-    def _has_control_flow(self) -> bool:
-        """Whether the program has operators with bodies, which torch compiles outside of a capture."""
-        return any(
-            isinstance(node.target, HigherOrderOperator) and not str(node.target).startswith("wrap_")
-            for node in self.nodes
-        )
+    def _bodies(self) -> set[Any]:
+        """The operators of the program with bodies, which torch compiles outside of a capture."""
+        targets = {node.target for node in self.nodes if isinstance(node.target, HigherOrderOperator)}
+        return {target for target in targets if not str(target).startswith("wrap_")}
+
+    @property
+    def _branches(self) -> Sequence[bool]:
+        """The branches to compare: both, if the program has conditions on data."""
+        return (True, False) if torch.ops.higher_order.cond in self._bodies else (True,)
 
     @cached_property
     def data_sizes(self) -> set[sympy.Expr]:
@@ -305,6 +323,11 @@ def compare_results(got: Any, want: Any) -> Outcome:
     if isinstance(got, type) or isinstance(want, type):
         return Outcome.EQUAL if got is want else Outcome.DIFFERENT
     return Outcome.DIFFERENT if _difference(got, want, _problem) else Outcome.EQUAL
+
+
+def _uncompiled(function: Any, **_: Any) -> Any:
+    """Returns a function as it is, so that the branches of a condition run in the modes of a comparison."""
+    return function
 
 
 def _refuse(*_: Any, **__: Any) -> Any:

@@ -18,6 +18,7 @@ from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
+from fx_onnx.capture.proof.graph_interpreter import SQUEEZES
 from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
 from fx_onnx.capture.proof.size_condition import BRANCH, Condition, Sizes
@@ -33,7 +34,6 @@ __all__ = ["changed_questions", "inner_conditions", "recorded_conditions"]
 
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _SPLITS = (aten.split.Tensor, aten.chunk.default)
-_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
 def changed_questions(shape_env: Any, sizes: Sizes, others: Sizes) -> Iterator[Condition]:
@@ -153,7 +153,7 @@ def _squeezed(program: ExportedProgram) -> Iterator[Condition]:
     A size that depends on data is no condition on inputs, even if another size must equal it.
     """
     for node in program.graph.nodes:
-        if node.op == "call_function" and node.target in _SQUEEZES:
+        if node.op == "call_function" and node.target in SQUEEZES:
             shape = node.args[0].meta["val"].shape
             axes = node.args[1] if len(node.args) > 1 else range(len(shape))
             for axis in [axes] if isinstance(axes, int) else axes:

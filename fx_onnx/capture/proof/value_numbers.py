@@ -71,20 +71,23 @@ class ValueNumbers(TorchDispatchMode):
         self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
         self._scalars: dict[int, Any] = {}  # the value of each number of a tensor that has one value, which is known
         self.versions: dict[int, int] = {}
+        self.conditions: list[Hashable] = []  # what chooses the branches of the run, in its order
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = self._call = 0
+        self._branch = True
         self._chosen: Callable[[int], int] | None = None
         self._last: tuple[_Schema, list[Any]] | None = None  # the call that has not returned
         self.known: int | None = None
         self.line = ""
         self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
-    def begin(self, chosen: Callable[[int], int] | None = None, call: int = 0) -> None:
-        """Forgets what the run before wrote; takes the sizes that depend on data, by order.
+    def begin(self, chosen: Callable[[int], int] | None = None, call: int = 0, branch: bool = True) -> None:
+        """Forgets what the run before wrote; takes the sizes that depend on data, by order, and a branch of conditions.
 
         Runs of one call draw the same random numbers.
         """
         self.versions, self._draws, self._chosen, self._call, self._last = {}, 0, chosen, call, None
+        self.conditions, self._branch = [], branch
 
     @property
     def refuses_empty(self) -> bool:
@@ -171,6 +174,10 @@ class ValueNumbers(TorchDispatchMode):
     ) -> Any:
         """Calls the operator and numbers its results."""
         kwargs = kwargs or {}
+        if func is torch.ops.higher_order.cond:
+            self.conditions.append(self.read(args[0]))
+            with self:
+                return args[1 if self._branch else 2](*args[3])
         if not isinstance(func, OpOverload):
             raise Undecidable(str(func))
         schema = _schema(func)

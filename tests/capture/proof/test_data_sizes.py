@@ -7,6 +7,7 @@ import linecache
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop
 
 import fx_onnx
 from tests.modules import FunctionModule
@@ -20,13 +21,31 @@ class Rank(torch.nn.Module):
         return rows + rows.ndim
 
 
-class ControlFlow(torch.nn.Module):
+def looped(x: Tensor) -> Tensor:
+    """Computes a sum in a loop that no run without values can compare."""
+    return while_loop(lambda n, total: n < 2, lambda n, total: (n + 1, total * 2), (torch.tensor(0), x.sum()))[1]
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        rows = x[mask].squeeze(0)
+        return looped(x) + rows
+
+
+class Condition(torch.nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         rows = x[mask].squeeze(0)
         return torch.cond(mask[0], lambda y: y * 2, lambda y: y.clone(), (x,)).sum() + rows
 
 
-@pytest.mark.parametrize("kind", [Rank, ControlFlow])
+def test_both_branches_of_a_condition_are_compared() -> None:
+    program = fx_onnx.export(Condition(), (X, MASK))
+    assert not program.findings
+    for mask in (MASK, torch.arange(5) == 2, torch.zeros(5).bool()):
+        torch.testing.assert_close(program(X, mask)[0], Condition()(X, mask))
+
+
+@pytest.mark.parametrize("kind", [Rank, Loop])
 def test_a_finding_names_the_line_of_the_squeeze(kind: type[torch.nn.Module]) -> None:
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1203"):
         program = fx_onnx.export(kind(), (X, MASK))
@@ -56,7 +75,7 @@ class Mixed(torch.nn.Module):
         b = (rows + 1).squeeze(0)
         c = (rows + 2).squeeze(0)
         d = (rows + 3).squeeze(0)
-        return torch.cond(mask[0], lambda y: y * 2, lambda y: y.clone(), (x,)).sum() + a + b + c + d
+        return looped(x) + a + b + c + d
 
 
 def test_many_lines_are_one_finding() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim
 from torch.nn import functional as F
 
@@ -182,11 +183,43 @@ def mapped(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
+def looped(x: Tensor) -> Tensor:
+    return while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,))[0]
+
+
+BRANCHES = (lambda x: x + 1, lambda x: x - 1)
+
+
+def branching(on_true: bool) -> Callable[[Tensor], Tensor]:
+    """Returns a function one of whose branches computes something else for one row."""
+
+    def other(x: Tensor) -> Tensor:
+        return x * 2 if x.shape[0] == 1 else x * 3
+
+    def function(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, *((other, torch.neg) if on_true else (torch.neg, other)), (x,))
+
+    return function
+
+
 @pytest.mark.parametrize(
-    ("function", "expected"), [(lambda x: x[x > 0], EQUAL), (torch.nonzero, EQUAL), (mapped, UNKNOWN)]
+    ("function", "expected"), [(lambda x: x[x > 0], EQUAL), (torch.nonzero, EQUAL), (mapped, EQUAL), (looped, UNKNOWN)]
 )
 def test_sizes_that_depend_on_data_have_numbers(function: Callable[[Tensor], Tensor], expected: Outcome) -> None:
     assert outcome(function, 1) is expected
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        branching(True),
+        branching(False),
+        both(lambda x: torch.cond(x.sum() > 1, *BRANCHES, (x,)), lambda x: torch.cond(x.sum() > 0, *BRANCHES, (x,))),
+    ],
+)
+def test_a_condition_differs_in_a_branch_or_in_what_it_asks(function: Callable[[Tensor], Tensor]) -> None:
+    assert outcome(function, 1) is RENUMBERED
+    assert outcome(function, 3) is EQUAL
 
 
 @pytest.mark.parametrize(

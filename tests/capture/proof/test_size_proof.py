@@ -124,6 +124,8 @@ FINDINGS: list[tuple[Callable[..., object], int, str]] = [
     (lambda x: x.squeeze(), 4, "n != 1"),
     (lambda x: x.squeeze(0), 4, "n != 1"),
     (lambda x: x[..., :1].squeeze((0, 1)), 4, "n != 1"),
+    (lambda x: torch.cond(x.sum() > 0, torch.exp, lambda x: x + 1 if x.shape[0] > 3 else x * 2, (x,)), 5, "n >= 4"),
+    (lambda x: torch.cond(x.sum() > 0, lambda x: x + 1 if x.shape[0] > 3 else x * 2, torch.exp, (x,)), 5, "n >= 4"),
     (lambda x: torch.cat([piece * k for k, piece in enumerate(x.split(2))]), 5, "(n + 1) // 2 == 3"),
 ]
 RIGHT: list[Callable[..., object]] = [
@@ -144,6 +146,8 @@ RIGHT: list[Callable[..., object]] = [
     lambda x: x if x.numel() == 0 else x * 1,
     lambda x: torch.cat([x, x]) if x.shape[0] > 0 else x,
     lambda x: x[..., None].squeeze(-1),
+    lambda x: x.squeeze(0).flatten(),
+    lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
     lambda x: x.contiguous() if x.shape[0] > 3 else x.clone(),
     lambda x: x.tensor_split(3)[0],
 ]
