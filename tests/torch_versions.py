@@ -19,6 +19,17 @@ class Need(NamedTuple):
 
 NEEDS = {
     "aliases of operands": Need("torch runs no branch that returns an operand", "2.12"),
+    "writes in branches": Need("torch captures no branch that writes in place", "2.12"),
+    "exceptions in branches": Need("dynamo hides the message of an exception in a branch", "2.12"),
+    "isclose broadcasts": Need("isclose does not broadcast its first argument", "2.12"),
+    "scales of rows": Need("_scaled_mm takes one scale on the CPU", "2.12"),
+    "istft without values": Need("istft reads values, so that a run without values does not decide", "2.12"),
+    "decomposition of max_pool2d_with_indices_backward": Need("torch has no decomposition of the operator", "2.12"),
+    "nuclear norm of any size": Need("torch makes a number of the sizes", "2.12"),
+    "uint8 products": Need("_int_mm takes int8 only", "2.12"),
+    "PT2E of torchao": Need("torchao 0.18 quantizes no operator of this torch", "2.12"),
+    "sizes of images": Need("reshape and interpolate ask more of the sizes, and findings say so", "2.12"),
+    "quantile of any size": Need("torch captures no quantile of a dynamic size", "2.12"),
     "keywords of apply": Need("apply of an autograd function takes no keyword arguments", "2.13"),
     "nested_compile_region": Need("torch.export fails in a region that is called twice", "2.13"),
     "jvp": Need("torch.export fails in torch.func.jvp", "2.13"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +38,8 @@ def left_transforms_undone() -> Iterator[None]:
     try:
         yield
     finally:
-        functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        with suppress(RuntimeError):  # torch 2.11 raises it after it has ended the outermost one
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

@@ -33,6 +33,7 @@ from fx_onnx.applications.parts import graph
 from fx_onnx.applications.precisions import Converted
 from fx_onnx.messages.errors import ArgumentError, OnnxExporterWarning
 from tests.models.decoders import decoder
+from tests.torch_versions import needs
 
 _SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 _CASES = {
@@ -266,14 +267,20 @@ def test_results_that_may_differ_are_not_compared(module: torch.nn.Module, does:
         assert _verified(program, part, Converted(part.module, (), 0.0, None)) is None
 
 
+_SEGFORMER: dict[str, Any] = {
+    "hidden_sizes": [4] * 4, "depths": [1] * 4, "num_attention_heads": [1] * 4, "decoder_hidden_size": 4,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "model",
     [
         YolosForObjectDetection(YolosConfig(**_SMALL, image_size=[16, 32], patch_size=4, num_detection_tokens=3)),
-        Dinov2ForImageClassification(Dinov2Config(**_SMALL, image_size=8, patch_size=4)),
-        SegformerForSemanticSegmentation(
-            SegformerConfig(hidden_sizes=[4] * 4, depths=[1] * 4, num_attention_heads=[1] * 4, decoder_hidden_size=4)
+        pytest.param(
+            Dinov2ForImageClassification(Dinov2Config(**_SMALL, image_size=8, patch_size=4)),
+            marks=needs("sizes of images"),
         ),
+        pytest.param(SegformerForSemanticSegmentation(SegformerConfig(**_SEGFORMER)), marks=needs("sizes of images")),
     ],
 )
 def test_images_of_all_sizes_are_taken(model: torch.nn.Module, tmp_path: Path, recwarn: Any) -> None:

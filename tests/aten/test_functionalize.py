@@ -217,6 +217,7 @@ def test_a_region_that_runs_twice() -> None:
     assert check(Twice(), torch.randn(3, 4)).mutations == ()
 
 
+@needs("writes in branches")
 def test_a_write_in_a_branch_is_refused() -> None:
     class InABranch(nn.Module):
         def __init__(self) -> None:

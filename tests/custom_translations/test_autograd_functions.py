@@ -453,6 +453,7 @@ def test_functions_that_cannot_be_one_operator_raise(module: nn.Module, message:
         _exported(module)
 
 
+@needs("exceptions in branches")
 def test_functions_raise_where_torch_traces_bytecode() -> None:
     """Inside torch.cond and in strict mode, torch would trace through the function unnoticed."""
 

@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from tests.decompositions.harness import assert_matches_torch, special_values
+from tests.torch_versions import needs
 
 aten = torch.ops.aten
 
 
+@needs("isclose broadcasts")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_floats(dtype: torch.dtype) -> None:
     x = special_values(dtype)

@@ -7,6 +7,7 @@ import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_dec
 from fx_onnx.decompositions.quantization import scaled_mm, scaled_mm_v2
 from tests.compare import assert_close
 from tests.decompositions.harness import assert_matches_torch, randn
+from tests.torch_versions import needs
 
 aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
 INT8 = (-128, 127, torch.int8)
@@ -90,12 +91,19 @@ def test_products() -> None:
         rows = randn(4, 16, dtype=dtype)
         assert_matches_torch(aten._weight_int8pack_mm.default, rows, weight, randn(8, dtype=dtype).abs() / 64)
     a, b = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn).t()
-    whole, rows, columns = torch.tensor(0.5), randn(16, 1).abs(), randn(1, 16, seed=1).abs()
+    whole = torch.tensor(0.5)
     for dtype in (torch.float32, torch.bfloat16):
         assert_matches_torch(aten._scaled_mm.default, a, b, whole, whole, out_dtype=dtype)
         assert_matches_torch(aten._scaled_mm.default, a, b, whole, whole, randn(16, dtype=dtype), out_dtype=dtype)
-        assert_matches_torch(aten._scaled_mm.default, a, b, rows, columns, out_dtype=dtype)
     assert_matches_torch(aten._scaled_mm.default, a, b, whole, whole)
+
+
+@needs("scales of rows")
+def test_products_with_a_scale_of_each_row() -> None:
+    a, b = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn).t()
+    whole, rows, columns = torch.tensor(0.5), randn(16, 1).abs(), randn(1, 16, seed=1).abs()
+    for dtype in (torch.float32, torch.bfloat16):
+        assert_matches_torch(aten._scaled_mm.default, a, b, rows, columns, out_dtype=dtype)
     for kind, left, right in ((0, whole, whole), (1, rows, columns)):
         scaled = ([left], [kind], [], [right], [kind], [])
         assert_matches_torch(aten._scaled_mm_v2.default, a, b, *scaled, None, torch.bfloat16)

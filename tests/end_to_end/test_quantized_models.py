@@ -34,6 +34,7 @@ from tests.models.quantized_networks import (
     rows,
     tokens,
 )
+from tests.torch_versions import needs
 
 BATCH = ({0: "batch"},)
 CAPTURES: dict[nn.Module, OneCapture] = {}
@@ -66,6 +67,7 @@ def stored(program: fx_onnx.ONNXProgram) -> dict[str, str]:
     return {str(v.name): v.dtype.name for v in values if v.shape is not None and v.dtype and len(v.shape) > 1}
 
 
+@needs("PT2E of torchao")
 @pytest.mark.parametrize("opset", [18, 20, 21, 23])
 def test_pt2e(opset: int) -> None:
     """Tests that weights are UINT8 initializers, and that each layer reads its own DequantizeLinear."""
@@ -80,6 +82,7 @@ def test_pt2e(opset: int) -> None:
     assert readers == ["DequantizeLinear"] * 3
 
 
+@needs("PT2E of torchao")
 def test_pt2e_attention() -> None:
     """Tests that the weight of a 3-D product is stored transposed, so that its scale is next to the product."""
     program = exported(converted(Attention, tokens), tokens)
@@ -89,6 +92,7 @@ def test_pt2e_attention() -> None:
     assert [node.op_type for node in factors if node is not None].count("DequantizeLinear") == 2
 
 
+@needs("PT2E of torchao")
 @pytest.mark.parametrize(("make", "inputs"), [(mlp, rows), (Attention, tokens)], ids=["mlp", "attention"])
 def test_pt2e_dynamic(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor]) -> None:
     """Tests scales of activations that are computed at run time."""
@@ -97,6 +101,7 @@ def test_pt2e_dynamic(make: Callable[[], nn.Module], inputs: Callable[[int], Ten
     assert operators(program)["QuantizeLinear"] == 2
 
 
+@needs("PT2E of torchao")
 def test_pt2e_after_training() -> None:
     program = exported(converted(ResidualBlock, images, is_qat=True), images)
     assert set(stored(program).values()) == {"UINT8"}

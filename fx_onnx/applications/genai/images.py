@@ -175,7 +175,7 @@ class _Decoder(nn.Module):
         masks: dict[str, Any] = {}
         for kind in _KINDS:
             seen = blocks if kind in self.bidirectional else torch.full_like(blocks, -1)
-            masks[kind] = create_causal_mask(text, inputs_embeds, block_sequence_ids=seen, **given)
+            masks[kind] = create_causal_mask(text, inputs_embeds, *_by_position(given), block_sequence_ids=seen)
         mask = masks["sliding_attention"]
         position = torch.arange(past + input_ids.shape[1])
         sees = position > position[past:, None] - text.sliding_window
@@ -192,8 +192,8 @@ class _Decoder(nn.Module):
         text, mask = self.model.config.get_text_config(), torch.ones_like(input_ids)
         given = {"attention_mask": mask, "past_key_values": None, "position_ids": None}
         masks = self.masks(inputs_embeds, input_ids, **given)
-        blocks = self.blocks(input_ids)
-        own = _code(self.model).create_masks_for_vision_model(text, inputs_embeds, block_sequence_ids=blocks, **given)
+        own_masks = _code(self.model).create_masks_for_vision_model
+        own = own_masks(text, inputs_embeds, *_by_position(given), self.blocks(input_ids))
         for kind, expected in own.items():
             if expected is not None and not torch.equal(expected, masks[kind]):
                 raise ArgumentError(
@@ -201,6 +201,11 @@ class _Decoder(nn.Module):
                     "for which the layout genai is made.",
                     id=MessageId.MODEL_SOURCE,
                 )
+
+
+def _by_position(given: Mapping[str, Any]) -> list[Any]:
+    """Returns the arguments of a function that makes masks; transformers 5.24 has another name for the cache."""
+    return [given[name] for name in ("attention_mask", "past_key_values", "position_ids")]
 
 
 def _code(model: Any) -> Any:

@@ -16,6 +16,7 @@ from tests.compare import assert_close
 from tests.modules import FunctionModule
 from tests.one_capture import OneCapture
 from tests.passes.checking import check, model, run
+from tests.torch_versions import needs
 
 # ---------------------------------------------------------------- products of a matrix and a vector
 
@@ -78,6 +79,7 @@ def test_pairs_of_products_do_not_saturate(inputs: str, zeros: str) -> None:
     assert run(program, [a, b] if inputs else [a])[0].equal(want)
 
 
+@needs("uint8 products")
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_an_export_of_a_product_of_integers(dynamic: bool) -> None:
     a, b = torch.randint(200, 256, (32, 64)).to(torch.uint8), torch.full((64, 32), 127, dtype=torch.int8)
