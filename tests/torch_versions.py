@@ -26,7 +26,7 @@ NEEDS = {
     "istft without values": Need("istft reads values, so that a run without values does not decide", "2.12"),
     "decomposition of max_pool2d_with_indices_backward": Need("torch has no decomposition of the operator", "2.12"),
     "nuclear norm of any size": Need("torch makes a number of the sizes", "2.12"),
-    "uint8 products": Need("_int_mm takes int8 only", "2.12"),
+    "uint8 products": Need("_int_mm takes int8 only, and _scaled_mm_v2 has no kernel for CPUs", "2.12"),
     "PT2E of torchao": Need("torchao 0.18 quantizes no operator of this torch", "2.12"),
     "sizes of images": Need("reshape and interpolate ask more of the sizes, and findings say so", "2.12"),
     "quantile of any size": Need("torch captures no quantile of a dynamic size", "2.12"),

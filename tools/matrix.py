@@ -30,6 +30,7 @@ REPORTED = ("torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
 
 ALL_PASSED = "No test failed."
 README = "tests/test_docs.py::test_python_runs"
+_BUILD = ("setuptools>=77", "wheel")  # a test installs a package without an environment for its build
 SAMPLE = ("tests/test_export.py", "tests/test_pipeline.py", "tests/program", "tests/passes", "tests/translation")
 """What a combination with a sample of the tests runs besides README's snippets, as far as its time allows."""
 
@@ -98,7 +99,7 @@ def make_environment(home: Path, wheel: Path, requirements: Iterable[str], base:
         site = next((home / "lib").glob("python*/site-packages"))
         if base is not None:
             (site / "base.pth").write_text(f"{next((base / 'lib').glob('python*/site-packages')).resolve()}\n")
-        install(python, str(wheel), *requirements)
+        install(python, str(wheel), *_BUILD, *requirements)
         install(python, "--force-reinstall", "--no-deps", str(wheel))  # the base may have another build of the version
         (site / "tests.pth").write_text(f"{ROOT}\n")  # after the site packages, so the wheel's fx_onnx is found first
         (home / "installed").touch()
