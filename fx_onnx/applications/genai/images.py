@@ -172,10 +172,11 @@ class _Decoder(nn.Module):
         cache = given["past_key_values"]
         past = 0 if cache is None else cache.get_seq_length()
         blocks = self.blocks(functional.pad(input_ids, (past, 0), value=-1))
+        make: Any = create_causal_mask
         masks: dict[str, Any] = {}
         for kind in _KINDS:
             seen = blocks if kind in self.bidirectional else torch.full_like(blocks, -1)
-            masks[kind] = create_causal_mask(text, inputs_embeds, *_by_position(given), block_sequence_ids=seen)
+            masks[kind] = make(text, inputs_embeds, *_by_position(given), block_sequence_ids=seen)
         mask = masks["sliding_attention"]
         position = torch.arange(past + input_ids.shape[1])
         sees = position > position[past:, None] - text.sliding_window

@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from fx_onnx.capture.proof.graph_interpreter import SQUEEZES
+from fx_onnx.capture.proof.graph_interpreter import squeezed_axes
 from fx_onnx.capture.proof.paired_runs import Outcome, PairedRuns
 from fx_onnx.capture.proof.size_proof import SizeProof
 from fx_onnx.onnx_model.metadata import call_line
@@ -93,11 +93,11 @@ def _choices(size: int, usual: int, count: int) -> Iterator[Callable[[int], int]
 def _assuming(nodes: Iterable[Any]) -> Iterator[torch.fx.Node]:
     """Yields the calls that squeeze an axis whose size depends on data and may be 1, or make it another size."""
     for node in nodes:
-        value, squeezes = node.meta.get("val"), node.op == "call_function" and node.target in SQUEEZES
+        value = node.meta.get("val")
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else []
-        if squeezes and (shape := node.args[0].meta["val"].shape):
-            dims = node.args[1] if len(node.args) > 1 else range(len(shape))
-            removed = [shape[axis] for axis in ([dims] if isinstance(dims, int) else dims)]
+        if axes := squeezed_axes(node):
+            shape = node.args[0].meta["val"].shape
+            removed = [shape[axis] for axis in axes if shape]
             if any(free_unbacked_symbols(size) and not statically_known_true(size != 1) for size in removed):
                 yield node
         elif any(isinstance(size, torch.SymInt) and _is_replaced(size) for size in sizes):
@@ -114,7 +114,7 @@ def _sentences(nodes: Sequence[torch.fx.Node], size: int) -> Iterator[str]:
     for node in nodes:
         line = call_line(node).strip()
         line = "" if line.startswith("(<") else line  # the code of a branch is in no file
-        counts[node.target in SQUEEZES, line] += 1
+        counts[bool(squeezed_axes(node)), line] += 1
     common = [line for (_, line), _ in counts.most_common(3) if line]
     does = [("removes the axis" if squeezes else "computes another shape", line) for squeezes, line in counts]
     if len(counts) > 3:

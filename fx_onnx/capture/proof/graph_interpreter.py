@@ -16,9 +16,18 @@ from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload, storage_id, storage_ids
 from fx_onnx.torch_internals.trace_private import left_transforms_undone
 
-__all__ = ["SQUEEZES", "GraphInterpreter"]
+__all__ = ["GraphInterpreter", "squeezed_axes"]
 
-SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+
+
+def squeezed_axes(node: torch.fx.Node) -> Sequence[int]:
+    """Returns the axes that a node removes where their size is 1; none for a node of another operator."""
+    if node.op != "call_function" or node.target not in _SQUEEZES:
+        return ()
+    given: Any = node.args
+    axes = given[1] if len(given) > 1 else range(given[0].meta["val"].ndim)
+    return [axes] if isinstance(axes, int) else axes
 
 
 class GraphInterpreter(torch.fx.Interpreter):
@@ -72,8 +81,10 @@ class GraphInterpreter(torch.fx.Interpreter):
             self._define(result, captured)
             if not self._has_shape(result, captured):
                 self._others.append(n)
-        elif n.target in SQUEEZES and isinstance(result, torch.Tensor) and captured.ndim > result.ndim:
-            return self._squeezed(n)
+        elif (axes := squeezed_axes(n)) and captured.ndim > result.ndim:
+            source: Any = n.args[0]
+            shape = source.meta["val"].shape
+            return aten.squeeze.dims(self.env[source], [axis for axis in axes if expression(shape[axis]) == 1])
         elif not (self._is_empty or (_fits(result, captured) and self._keeps_shape(n, result))):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
@@ -87,14 +98,6 @@ class GraphInterpreter(torch.fx.Interpreter):
         if is_view != self._copies[node] and 0 not in result.shape:
             raise ValueError(f"{node.name} is a view in the captured graph, and a copy here")
         return result
-
-    def _squeezed(self, node: torch.fx.Node) -> torch.Tensor:
-        """Returns the argument of a squeeze without the axes that the captured graph removes: those of size 1 there."""
-        source: Any = node.args[0]
-        axes = node.args[1] if len(node.args) > 1 else range(source.meta["val"].ndim)
-        shape = source.meta["val"].shape
-        removed = [axis for axis in ([axes] if isinstance(axes, int) else axes) if expression(shape[axis]) == 1]
-        return aten.squeeze.dims(self.env[source], removed)
 
     def _keeps_shape(self, node: torch.fx.Node, result: Any) -> bool:
         """Returns whether a view keeps the shape of its tensor if it does in the captured graph.

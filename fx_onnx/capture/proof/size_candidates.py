@@ -18,7 +18,7 @@ from sympy.logic.boolalg import Boolean
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
-from fx_onnx.capture.proof.graph_interpreter import SQUEEZES
+from fx_onnx.capture.proof.graph_interpreter import squeezed_axes
 from fx_onnx.capture.proof.index_bounds import index_bounds
 from fx_onnx.capture.proof.kernel_checks import kernel_checks
 from fx_onnx.capture.proof.size_condition import BRANCH, Condition, Sizes
@@ -153,14 +153,12 @@ def _squeezed(program: ExportedProgram) -> Iterator[Condition]:
     A size that depends on data is no condition on inputs, even if another size must equal it.
     """
     for node in program.graph.nodes:
-        if node.op == "call_function" and node.target in SQUEEZES:
+        for axis in squeezed_axes(node):
             shape = node.args[0].meta["val"].shape
-            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
-            for axis in [axes] if isinstance(axes, int) else axes:
-                dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
-                if dim is not None and not dim.is_number and not is_data_dependent(as_made(shape[axis])):
-                    line = call_line(node).strip()
-                    yield Condition(sympy.Ne(dim, 1), False, "removes the axis for this size", line, is_own=True)
+            dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
+            if dim is not None and not dim.is_number and not is_data_dependent(as_made(shape[axis])):
+                line = call_line(node).strip()
+                yield Condition(sympy.Ne(dim, 1), False, "removes the axis for this size", line, is_own=True)
 
 
 def _frozen_argument(call: tuple[Any, Any, Any], guard: Any) -> str:
