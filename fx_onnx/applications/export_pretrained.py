@@ -483,7 +483,9 @@ def _write_images_config(source: Source, parts: Sequence[Part], folder: Path) ->
     if all(part.name != "vision" for part in parts):
         return
     processors = (part for part in parts_of(source.processors) if hasattr(part, "image_mean"))
-    write_images_config(folder, config=source.model.config, parts=parts, processor=next(processors, None))
+    extractors = (part for part in parts_of(source.processors) if hasattr(part, "mel_floor"))
+    found = {"processor": next(processors, None), "extractor": next(extractors, None)}
+    write_images_config(folder, config=source.model.config, parts=parts, **found)
 
 
 def _size(file: Path) -> int:

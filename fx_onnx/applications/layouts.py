@@ -205,7 +205,7 @@ _OWN = {
             "decoder": "model",
             "encoder_with_cross": "encoder",
             "decoder_with_past_model": "decoder",
-            **{name: name for name in ("vision", "embedding")},
+            **{name: name for name in ("vision", "speech", "embedding")},
         },
         suffixes=dict.fromkeys(_NOT_STATIC, ""),
         form="cross cache",

@@ -18,20 +18,23 @@ from fx_onnx.applications.export_pretrained import export_pretrained
 from fx_onnx.applications.genai import images
 from fx_onnx.applications.genai.images import images_and_text
 from fx_onnx.messages.errors import ArgumentError
-from tests.models.image_readers import IMAGE, READERS, build, tokenizer
+from tests.models.image_readers import IMAGE, READERS, SOUND, build, tokenizer
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_the_parts_compute_what_the_model_computes(name: str) -> None:
     model = build(name)
-    vision, embedding, decoder = images_and_text(model)
+    vision, *speech, embedding, decoder = images_and_text(model)
+    assert bool(READERS[name].sound) == bool(speech)
     with torch.no_grad():
         features = vision.module(**vision.kwargs)["image_features"]
+        sounds = [part.module(**part.kwargs)["audio_features"] for part in speech]
         count = features.numel() // features.shape[-1]
         before, between, after = torch.tensor([[5, 6]]), torch.tensor([[7]]), torch.tensor([[8, 9]])
         image, other = (torch.full((1, size), IMAGE) for size in (count // 2, count - count // 2))
-        ids = torch.cat([before, image, between, other, after], 1)
-        embedded = embedding.module(ids, features)
+        heard = torch.full((1, sum(map(len, sounds))), SOUND)
+        ids = torch.cat([before, image, between, other, heard, after], 1)
+        embedded = embedding.module(ids, features, *sounds)
         whole = {"input_ids": ids} if "input_ids" in decoder.kwargs else {}
         given = {"attention_mask": torch.ones_like(ids), "position_ids": torch.arange(ids.shape[1])[None]}
         cache = transformers.DynamicCache(config=model.config.get_text_config())
@@ -41,8 +44,21 @@ def test_the_parts_compute_what_the_model_computes(name: str) -> None:
         types = READERS[name].types
         pixels = {key.replace("pixel_position", "image_position"): value for key, value in vision.kwargs.items()}
         if types:
-            given[types] = (ids == IMAGE).long()
+            given[types] = (ids == IMAGE) + 3 * (ids == SOUND).long()
+        for part in speech:
+            given["input_features"] = frames = part.kwargs["audio_embeds"]
+            given["input_features_mask"] = torch.ones(frames.shape[:2], dtype=torch.bool)
         torch.testing.assert_close(found, model(input_ids=ids, **pixels, **given).logits, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_tokens_of_videos_are_padding_in_gemma4() -> None:
+    """A small model may generate them."""
+    model = build("gemma4")
+    _, embedding, _ = images_and_text(model)
+    video, padding = (torch.tensor([[5, token, 6]]) for token in (model.config.video_token_id, 0))
+    found, expected = (embedding.module(ids, torch.zeros(0, 32)) for ids in (video, padding))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_other_masks_of_transformers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
