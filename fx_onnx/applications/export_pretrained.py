@@ -219,13 +219,14 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
     """Returns the parts of a model in the form of a layout."""
     model = source.model
     if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
-        kind, reads_images = model.config.model_type, hasattr(model, "get_image_features")
-        if reads_images and kind in FAMILIES and source.task != "text-generation":
+        kind = model.config.model_type
+        encoders = [name for name in ("vision_config", "audio_config") if getattr(model.config, name, None) is not None]
+        if encoders and kind in FAMILIES and source.task != "text-generation":
             return images_and_text(model)
-        if reads_images:
+        if encoders:
             advice = "the task image-text-to-text exports its images too"
             if kind not in FAMILIES:
-                advice = f"onnxruntime-genai reads the images of {', '.join(FAMILIES)}"
+                advice = f"the layout has images of {', '.join(FAMILIES)}"
             warn(f"The folder has the decoder of texts of {kind} only; {advice}.", MessageId.GENAI_FOLDER)
         return decoder_of_tokens(model)
     if layout.form == "streams" and source.task not in MODULES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -105,13 +107,39 @@ def _assert_takes_other_images(session: onnxruntime.InferenceSession, model: tor
         np.testing.assert_allclose(session.run(None, given)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_whose_images_are_not_known_is_its_decoder_of_texts(tmp_path: Path) -> None:
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    text = transformers.LlamaConfig(**small, vocab_size=320, eos_token_id=2)
-    vision = transformers.CLIPVisionConfig(**small, image_size=8, patch_size=4)
-    model = transformers.LlavaForConditionalGeneration(
+_SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def _llava() -> Any:
+    text = transformers.LlamaConfig(**_SMALL, num_hidden_layers=1, vocab_size=320, eos_token_id=2)
+    vision = transformers.CLIPVisionConfig(**_SMALL, num_hidden_layers=1, image_size=8, patch_size=4)
+    return transformers.LlavaForConditionalGeneration(
         transformers.LlavaConfig(vision_config=vision, text_config=text, image_token_index=300)
     )
-    with pytest.warns(match="has the decoder of texts of llava only; onnxruntime-genai reads the images of gemma3"):
-        (file,) = export_pretrained(model, tmp_path / "out", layout="genai", verify=False)
+
+
+def _phi4() -> Any:
+    """Returns a model that has no ``get_image_features``."""
+    encoders = {
+        "vision_config": {**_SMALL, "num_hidden_layers": 1, "image_token_id": 300},
+        "audio_config": {
+            **_SMALL,
+            "num_blocks": 1,
+            "audio_token_id": 301,
+            "nemo_conv_channels": 8,
+            "ext_pw_out_channel": 16,
+        },
+    }
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    lengths = dict.fromkeys(("max_position_embeddings", "original_max_position_embeddings"), 64)
+    text = {**_SMALL, "num_hidden_layers": 1, "num_key_value_heads": 2, "vocab_size": 320, **tokens, **lengths}
+    return transformers.Phi4MultimodalForCausalLM(transformers.Phi4MultimodalConfig(**text, **encoders))
+
+
+@pytest.mark.parametrize(("make", "kind"), [(_llava, "llava"), (_phi4, "phi4_multimodal")])
+def test_a_model_whose_images_are_not_known_is_its_decoder_of_texts(
+    make: Callable[[], Any], kind: str, tmp_path: Path
+) -> None:
+    with pytest.warns(match=f"has the decoder of texts of {kind} only; the layout has images of gemma3, "):
+        (file,) = export_pretrained(make(), tmp_path / "out", layout="genai", verify=False)
     assert file.name == "model.onnx"
