@@ -1,4 +1,4 @@
-"""Compares 20 greedy tokens after images in onnxruntime-genai with those of transformers' ``generate``.
+"""Compares 20 greedy tokens after images and sounds in onnxruntime-genai with those of transformers' ``generate``.
 
     pip install onnxruntime-genai
     python -m benchmarks.applications_genai [--families gemma3 qwen2_5_vl] [--precision fp16]
@@ -11,6 +11,7 @@ import argparse
 import logging
 import tempfile
 import warnings
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from PIL import Image
 
 import fx_onnx
-from tests.models.image_readers import IMAGE, READERS, build, tokenizer
+from tests.models.image_readers import IMAGE, READERS, SOUND, build, tokenizer
 
 TOKENS = 20
 
@@ -34,12 +35,24 @@ def images(folder: Path, sizes: tuple[tuple[int, int], ...]) -> list[str]:
     return [*map(str, files)]
 
 
-def cell(name: str, folder: Path, model: Any, sizes: tuple[tuple[int, int], ...]) -> str:
-    """Returns how the texts after images of these sizes compare."""
+def sound(folder: Path) -> str:
+    """Writes half a second of noise, and returns its file."""
+    with wave.open(str(folder / "sound.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes((np.random.default_rng(0).normal(0, 0.1, 8000) * 32767).astype(np.int16).tobytes())
+    return str(folder / "sound.wav")
+
+
+def cell(name: str, folder: Path, model: Any, sizes: tuple[tuple[int, int], ...], *, hears: bool = False) -> str:
+    """Returns how the texts after images of these sizes compare, and after a sound if the model ``hears`` one."""
     reader, program = READERS[name], onnxruntime_genai.Model(str(folder))
     files = images(folder, sizes)
     opened = onnxruntime_genai.Images.open(*files) if files else None
-    inputs = program.create_multimodal_processor()("ab " + f"{reader.mark}c" * len(sizes) + "de", images=opened)
+    text = "ab " + f"{reader.mark}c" * len(sizes) + reader.sound * hears + "de"
+    audios = onnxruntime_genai.Audios.open(sound(folder)) if hears else None
+    inputs = program.create_multimodal_processor()(text, images=opened, audios=audios)
     ids = torch.from_numpy(inputs["input_ids"].as_numpy()).long()
     length = ids.shape[1]
     parameters = onnxruntime_genai.GeneratorParams(program)
@@ -53,8 +66,11 @@ def cell(name: str, folder: Path, model: Any, sizes: tuple[tuple[int, int], ...]
     if files:
         made = reader.processor()(images=[Image.open(file) for file in files], return_tensors="pt")
         given = {key: value for key, value in made.items() if not key.startswith("num_")}
+    if hears:  # the features that onnxruntime-genai computes
+        features = torch.from_numpy(inputs["audio_embeds"].as_numpy())
+        given |= {"input_features": features, "input_features_mask": torch.ones(features.shape[:2], dtype=torch.bool)}
     if reader.types:
-        given[reader.types] = (ids == IMAGE).long()
+        given[reader.types] = (ids == IMAGE) + 3 * (ids == SOUND).long()
     given |= {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     with torch.no_grad():
         expected = model(**given).logits[0, -1].numpy()
@@ -66,7 +82,7 @@ def cell(name: str, folder: Path, model: Any, sizes: tuple[tuple[int, int], ...]
 
 
 def row(name: str, precision: str) -> str:
-    """Exports one model and compares its texts after no image, one, and two in both orders."""
+    """Exports one model and compares its texts after no image, one, two in both orders, a sound, and both."""
     torch.manual_seed(0)
     model, sizes = build(name), READERS[name].sizes
     with tempfile.TemporaryDirectory() as temporary:
@@ -76,6 +92,9 @@ def row(name: str, precision: str) -> str:
         options = {"task": "image-text-to-text", "layout": "genai", "precision": precision}
         fx_onnx.export_pretrained(source, folder, processor=READERS[name].processor(), **options)
         cells = [cell(name, folder, model, given) for given in ((), sizes[:1], sizes, sizes[::-1])]
+        if READERS[name].sound:
+            cells += [cell(name, folder, model, given, hears=True) for given in ((), sizes[:1])]
+        cells += [""] * (6 - len(cells))
     return f"| {name} | {' | '.join(cells)} |"
 
 
@@ -87,12 +106,14 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    print("| family | no image | one | two | two, exchanged |", "|---|---|---|---|---|", sep="\n")
+    print(
+        "| family | no image | one | two | two, exchanged | a sound | a sound, an image |", f"|{'---|' * 7}", sep="\n"
+    )
     for name in options.families:
         try:
             print(row(name, options.precision), flush=True)
         except Exception as error:
-            print(f"| {name} | {type(error).__name__}: {' '.join(str(error).split())[:300]} | | | |", flush=True)
+            print(f"| {name} | {type(error).__name__}: {' '.join(str(error).split())[:300]} | | | | | |", flush=True)
 
 
 if __name__ == "__main__":

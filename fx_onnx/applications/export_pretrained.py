@@ -20,7 +20,9 @@ from fx_onnx.applications.layouts import LAYOUTS, PRECISIONS, Layout, choose
 from fx_onnx.applications.parts import Part, decoder_of_tokens
 from fx_onnx.applications.precisions import Converted, convert, quantizes
 from fx_onnx.applications.shared_weights import share_weights
-from fx_onnx.applications.sherpa_whisper import whisper_parts, write_tokens
+from fx_onnx.applications.sherpa import write_tokens
+from fx_onnx.applications.sherpa_moonshine import moonshine_parts
+from fx_onnx.applications.sherpa_whisper import whisper_parts
 from fx_onnx.applications.source import Source, evaluates_source, is_packed, read_source
 from fx_onnx.applications.streams import check_stream, describe_states
 from fx_onnx.applications.tasks import MODULES
@@ -168,7 +170,7 @@ def export_pretrained(
     with replaced(Path(output)) as new, adapted(pretrained.model, loaded) as extend:
         copy_files(pretrained, new)
         complete_tokenizer(pretrained, new, chosen, takes_tokens=any("input_ids" in part.kwargs for part in parts))
-        _write_speech_config(pretrained, parts, new)
+        _write_speech_config(pretrained, parts, new, chosen)
         opset = opset_version or _opset(target or chosen.target, 21 if is_packed(pretrained.model) else None)
         form = _Form(chosen, target or chosen.target, opset, verify, loaded, exporting, saving, calibrating, cache)
         files = tuple(_written([extend(part) for part in parts], precisions, pretrained.model, new, form))
@@ -217,19 +219,29 @@ def _parts(source: Source, layout: Layout, given: Mapping[str, Tensor]) -> list[
     """Returns the parts of a model in the form of a layout."""
     model = source.model
     if layout.is_genai and getattr(model, "can_generate", bool)() and not model.config.is_encoder_decoder:
-        kind, reads_images = model.config.model_type, hasattr(model, "get_image_features")
-        if reads_images and kind in FAMILIES and source.task != "text-generation":
+        kind = model.config.model_type
+        encoders = [name for name in ("vision_config", "audio_config") if getattr(model.config, name, None) is not None]
+        if encoders and kind in FAMILIES and source.task != "text-generation":
             return images_and_text(model)
-        if reads_images:
+        if encoders:
             advice = "the task image-text-to-text exports its images too"
             if kind not in FAMILIES:
-                advice = f"onnxruntime-genai reads the images of {', '.join(FAMILIES)}"
+                advice = f"the layout has images of {', '.join(FAMILIES)}"
             warn(f"The folder has the decoder of texts of {kind} only; {advice}.", MessageId.GENAI_FOLDER)
         return decoder_of_tokens(model)
-    if layout.form == "streams" and getattr(getattr(model, "config", None), "model_type", "") == "whisper":
-        return [*whisper_parts(model)]
+    if layout.form == "streams" and source.task not in MODULES:
+        if (kind := model.config.model_type) not in _OF_SHERPA:
+            raise ArgumentError(
+                f"sherpa-onnx loads {', '.join(_OF_SHERPA)} and modules of the task stream, not {kind}.",
+                id=MessageId.MODEL_SOURCE,
+            )
+        return _OF_SHERPA[kind](model, source.row.outputs, given)
     parts = source.row.parts(model, source.row.outputs, given)
     return [part for part in parts if not part.forms or layout.form in part.forms]
+
+
+_OF_SHERPA = {"whisper": whisper_parts, "moonshine": moonshine_parts}
+"""The type of a model of transformers → what makes its parts for sherpa-onnx."""
 
 
 def _external_data(wanted: bool | None, layout: Layout, name: str, is_shared: bool) -> bool | None:
@@ -458,8 +470,8 @@ def _verified(program: ONNXProgram, part: Part, converted: Converted) -> float |
     return max((float(output.max_abs) for output in result.outputs), default=0.0)
 
 
-def _write_speech_config(source: Source, parts: Sequence[Part], folder: Path) -> None:
-    if "mel" in parts[0].kwargs:
+def _write_speech_config(source: Source, parts: Sequence[Part], folder: Path, layout: Layout) -> None:
+    if layout.form == "streams" and source.task not in MODULES:
         write_tokens(folder, next((part for part in parts_of(source.processors) if hasattr(part, "get_vocab")), None))
     if all(part.name != "encoder_with_cross" for part in parts):
         return
@@ -472,7 +484,9 @@ def _write_images_config(source: Source, parts: Sequence[Part], folder: Path) ->
     if all(part.name != "vision" for part in parts):
         return
     processors = (part for part in parts_of(source.processors) if hasattr(part, "image_mean"))
-    write_images_config(folder, config=source.model.config, parts=parts, processor=next(processors, None))
+    extractors = (part for part in parts_of(source.processors) if hasattr(part, "mel_floor"))
+    found = {"processor": next(processors, None), "extractor": next(extractors, None)}
+    write_images_config(folder, config=source.model.config, parts=parts, **found)
 
 
 def _size(file: Path) -> int:

@@ -97,7 +97,7 @@ class Layout:
         target: the runtime of the application, unless the caller names one; None is the default of ``export``.
         external_data: as for ``save``; False if the application reads one file only.
         form: which parts of a model with several forms it takes, such as ``merged`` for an encoder and a decoder, or
-            ``streams`` for a stream or Whisper as sherpa-onnx takes them.
+            ``streams`` for those that sherpa-onnx takes.
         shares_weights: whether equal weights of several files are stored once, which takes external data.
         write_index: writes the file of the application that names the ONNX files, from the folder and these names.
         metadata: returns the metadata of the file of each part, by its name, from the parts.
@@ -192,7 +192,7 @@ _OWN = {
         write_index=write_manifest,
     ),
     "sherpa-onnx": Layout(
-        files={name: name for name in ("model", "encoder", "decoder", "joiner")},
+        files={name: name for name in ("model", "encoder", "decoder", "joiner", *_PAIR)},
         suffixes=_ONE_NAME,
         required=(),
         target=_RUNTIME,
@@ -205,7 +205,7 @@ _OWN = {
             "decoder": "model",
             "encoder_with_cross": "encoder",
             "decoder_with_past_model": "decoder",
-            **{name: name for name in ("vision", "embedding")},
+            **{name: name for name in ("vision", "speech", "embedding")},
         },
         suffixes=dict.fromkeys(_NOT_STATIC, ""),
         form="cross cache",

@@ -1,12 +1,15 @@
-"""The metadata by which sherpa-onnx runs the files of a stream.
+"""The metadata by which sherpa-onnx runs the files of a stream, and its file of tokens.
 
 Source: the files ``online-*-model.cc`` of sherpa-onnx, which reads inputs, states and results by their order.
 """
 
 from __future__ import annotations
 
+import base64
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.torch_private import pytree
 
-__all__ = ["sherpa_metadata"]
+__all__ = ["sherpa_metadata", "write_tokens"]
 
 _Shapes = Sequence[Sequence[int]]
 _Derive = Callable[[Sequence[int], _Shapes, Sequence[int]], int] | None
@@ -58,7 +61,7 @@ _KEYS: dict[str, dict[str, _Derive]] = {
 
 
 def sherpa_metadata(parts: Sequence[Part]) -> Mapping[str, Mapping[str, str]]:
-    """Returns the metadata of each part of a stream, by its name. The parts of Whisper have theirs.
+    """Returns the metadata of each part of a stream, by its name. Other parts have theirs.
 
     The module of the states has the attribute ``model_type``, such as ``zipformer2``. A key is the value of its
     attribute of this name, such as ``decode_chunk_len``, or is derived from the shapes.
@@ -67,7 +70,7 @@ def sherpa_metadata(parts: Sequence[Part]) -> Mapping[str, Mapping[str, str]]:
         ArgumentError: the type is not known, or an attribute is missing.
     """
     first, *others = parts
-    if not first.initial:  # Whisper is no stream
+    if not first.initial:  # no stream
         return {}
     kind = getattr(first.module, "model_type", None)
     if kind not in _KEYS:
@@ -104,3 +107,35 @@ def _read(part: Part, keys: Mapping[str, _Derive], shapes: tuple[Any, Any, Any])
             )
         values[key] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return values
+
+
+def write_tokens(folder: Path, tokenizer: Any) -> None:
+    """Writes ``tokens.txt``, whose lines have the bytes of a token in base64 and its number, without special tokens.
+
+    Raises:
+        ArgumentError: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise ArgumentError(
+            "sherpa-onnx needs the tokens of the model: save the tokenizer in its folder.", id=MessageId.MODEL_SOURCE
+        )
+    special = {*tokenizer.get_added_vocab().values()}
+    words = {number: word for word, number in tokenizer.get_vocab().items() if number not in special}
+    bytes_of = _bytes_in(words.values())
+    lines = [f"{base64.b64encode(bytes_of(words[number])).decode()} {number}\n" for number in sorted(words)]
+    (folder / "tokens.txt").write_text("".join(lines), encoding="ascii")
+
+
+def _bytes_in(words: Collection[str]) -> Callable[[str], bytes]:
+    """Returns what gives the bytes of a word: a letter for each byte, as in GPT-2, or a text as in SentencePiece."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    letters = bytes_to_unicode()  # type: ignore[no-untyped-call, unused-ignore]
+    byte_of = {letter: byte for byte, letter in letters.items()}
+    if all(letter in byte_of for word in words for letter in word):
+        return lambda word: bytes(byte_of[letter] for letter in word)
+    return lambda word: (
+        bytes([int(found[1], 16)])
+        if (found := re.fullmatch("<0x([0-9A-F]{2})>", word))
+        else word.replace("\u2581", " ").encode()
+    )

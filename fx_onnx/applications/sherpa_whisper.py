@@ -1,4 +1,4 @@
-"""The parts of Whisper as sherpa-onnx runs them, and its file of tokens.
+"""The parts of Whisper as sherpa-onnx runs them.
 
 ``encoder`` takes a spectrogram of any length up to 30 seconds and computes the keys and values that the decoder reads.
 ``decoder`` writes the keys and values of its tokens to caches of a fixed size, from the place ``offset`` on.
@@ -9,9 +9,7 @@ results by their order.
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from fx_onnx.applications.parts import Part
 from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.message_ids import MessageId
 
-__all__ = ["whisper_parts", "write_tokens"]
+__all__ = ["whisper_parts"]
 
 _BATCH, _FRAMES, _TOKENS, _OFFSET = 2, 40, 3, 2
 
@@ -102,8 +100,13 @@ class _Decoder(nn.Module):
         return divided
 
 
-def whisper_parts(model: Any) -> Iterator[Part]:
-    """Yields the encoder with its metadata, and the decoder.
+def whisper_parts(model: Any, fields: Sequence[str], given: Mapping[str, Tensor]) -> list[Part]:
+    """Returns the encoder with its metadata, and the decoder.
+
+    Args:
+        model: of Whisper.
+        fields: not used.
+        given: not used.
 
     Raises:
         ArgumentError: the generation config does not tell the numbers of the tokens.
@@ -129,7 +132,7 @@ def whisper_parts(model: Any) -> Iterator[Part]:
         "offset": None,
     }
     results = ("logits", "out_n_layer_self_k_cache", "out_n_layer_self_v_cache")
-    yield Part(
+    first = Part(
         "encoder",
         encoder,
         {"mel": mel},
@@ -137,7 +140,7 @@ def whisper_parts(model: Any) -> Iterator[Part]:
         ("n_layer_cross_k", "n_layer_cross_v"),
         metadata=_metadata(config, model.generation_config),
     )
-    yield Part("decoder", decoder, inputs, sizes, results)
+    return [first, Part("decoder", decoder, inputs, sizes, results)]
 
 
 def _metadata(config: Any, generation: Any) -> Mapping[str, str]:
@@ -177,28 +180,3 @@ def _metadata(config: Any, generation: Any) -> Mapping[str, str]:
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in values.items()
     }
-
-
-def write_tokens(folder: Path, tokenizer: Any) -> None:
-    """Writes ``tokens.txt``, whose lines have the bytes of a token in base64 and its number.
-
-    Raises:
-        ArgumentError: there is no tokenizer.
-    """
-    if tokenizer is None:
-        raise ArgumentError(
-            "sherpa-onnx needs the tokens of Whisper: save the tokenizer in the folder of the model.",
-            id=MessageId.MODEL_SOURCE,
-        )
-    from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-    letters = bytes_to_unicode()  # type: ignore[no-untyped-call, unused-ignore]
-    byte_of = {letter: byte for byte, letter in letters.items()}
-    words = {number: word for word, number in tokenizer.get_vocab().items()}
-    special = {*tokenizer.get_added_vocab().values()}
-    lines = [
-        f"{base64.b64encode(bytes(byte_of[letter] for letter in words[number])).decode()} {number}\n"
-        for number in sorted(words)
-        if number not in special
-    ]
-    (folder / "tokens.txt").write_text("".join(lines), encoding="ascii")

@@ -142,6 +142,7 @@ def _module(source: Any, task: str, row: Task) -> Source:
     folder = Path(source) if row.load is not None and isinstance(source, (str, os.PathLike)) else None
     model = source
     if folder is not None and row.load is not None:
+        _check_exists(folder)
         with reading_folder(folder, row.auto):
             model = row.load(folder)
     if not hasattr(model, "named_modules"):
@@ -241,12 +242,7 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
     Raises:
         ArgumentError: there is no such folder, it has no config, or transformers is not installed or does not know it.
     """
-    if not folder.is_dir():
-        raise ArgumentError(
-            f"There is no folder {folder}, and nothing is downloaded; write the model to a folder with "
-            f"`save_pretrained`{advice}",
-            id=MessageId.MODEL_SOURCE,
-        )
+    _check_exists(folder, advice)
     if not (folder / "config.json").is_file():
         raise ArgumentError(
             f"{folder} is no folder of a Hugging Face model, because it has no config.json; `save_pretrained` writes "
@@ -263,6 +259,15 @@ def load_config(folder: Path, advice: str = ".", *, trust_remote_code: bool = Fa
     with reading_folder(folder):
         return transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+
+
+def _check_exists(folder: Path, advice: str = ".") -> None:
+    if not folder.is_dir():
+        raise ArgumentError(
+            f"There is no folder {folder}, and nothing is downloaded; write the model to a folder with "
+            f"`save_pretrained`{advice}",
+            id=MessageId.MODEL_SOURCE,
         )
 
 

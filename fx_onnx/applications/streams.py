@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fx_onnx.applications.codecs import codec_stream
 from fx_onnx.applications.inputs import input_names, parameters_of
 from fx_onnx.applications.parts import Given, Part, running
 from fx_onnx.messages.arguments import shown
@@ -44,11 +45,12 @@ def stream(model: nn.Module, fields: Sequence[str], given: Given) -> list[Part]:
         model: the module.
         fields: not used.
         given: the examples of the inputs by parameter. The states are those whose tensors are all zero. The module
-            returns their new values last, in this order.
+            returns their new values last, in this order. Mimi needs no examples.
 
     Raises:
         ArgumentError: the module does not run, no input is a state, or the results do not end with the states.
     """
+    model, given = codec_stream(model, given)
     parts: list[Any] = [getattr(model, name, None) for name in ("encoder", "decoder", "joiner")]
     if not all(isinstance(part, nn.Module) for part in parts):
         return [_part("model", model, given)]

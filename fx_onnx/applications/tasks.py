@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fx_onnx.applications.codecs import load_codec
 from fx_onnx.applications.diffusion import diffusion
 from fx_onnx.applications.encoder_decoder import encoder_decoder
 from fx_onnx.applications.mask_generation import mask_generation
@@ -146,7 +147,7 @@ PIPELINE = Task("DiffusionPipeline", (), diffusion)
 
 
 MODULES = {
-    "stream": Task("Module", (), stream),
+    "stream": Task("AutoModel", (), stream, load=load_codec),
     "robot-policy": Task("PreTrainedPolicy", ("action",), robot_policy, load=load_policy),
 }
 """The tasks of an ``nn.Module`` that is no model of transformers."""

@@ -226,6 +226,9 @@ def test_a_first_state_that_is_not_zero_is_told(tmp_path: Path) -> None:
         fx_onnx.export_pretrained(Two(), tmp_path / "out", task="stream", inputs=given)
 
 
-def test_another_source_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match=r"The task stream takes an nn.Module, not 'folder'"):
-        fx_onnx.export_pretrained("folder", tmp_path / "out", task="stream")
+@pytest.mark.parametrize(
+    ("source", "message"), [(3, "The task stream takes an nn.Module, not 3"), ("folder", "There is no folder folder, ")]
+)
+def test_another_source_is_refused(source: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        fx_onnx.export_pretrained(source, tmp_path / "out", task="stream")

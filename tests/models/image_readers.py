@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-__all__ = ["IMAGE", "READERS", "Reader", "build", "tokenizer"]
+__all__ = ["IMAGE", "READERS", "SOUND", "Reader", "build", "tokenizer"]
 
-IMAGE = 300
+IMAGE, SOUND = 300, 303
 _TEXT = {
     "vocab_size": 400, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
@@ -38,6 +38,7 @@ class Reader(NamedTuple):
         mark: the text that stands for an image in a prompt.
         sizes: the heights and widths of two images.
         types: the parameter that tells transformers which tokens are images, if there is one.
+        sound: the text that stands for a sound in a prompt, if the model takes one.
     """
 
     config: Callable[[], Any]
@@ -46,6 +47,7 @@ class Reader(NamedTuple):
     mark: str
     sizes: tuple[tuple[int, int], ...] = ((32, 48), (24, 16))
     types: str = "mm_token_type_ids"
+    sound: str = ""
 
 
 def _gemma3() -> Any:
@@ -55,13 +57,19 @@ def _gemma3() -> Any:
     return transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=256, **tokens)
 
 
-def _gemma4(**text: Any) -> Any:
+_SOUND = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "subsampling_conv_channels": [32, 4],
+    "output_proj_dims": 24, "attention_chunk_size": 3, "attention_context_left": 4,
+}  # fmt: skip
+
+
+def _gemma4(audio: dict[str, Any] | None = None, **text: Any) -> Any:
     layers = {"vocab_size_per_layer_input": 400, "num_kv_shared_layers": 0, "global_head_dim": 8, **text}
     sizes = {"num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "position_embedding_size": 100}
-    tokens = {"image_token_id": IMAGE, "boi_token_id": 301, "eoi_token_id": 302, "audio_token_id": 303}
+    tokens = {"image_token_id": IMAGE, "boi_token_id": 301, "eoi_token_id": 302, "audio_token_id": SOUND}
     return transformers.Gemma4Config(
         text_config={**_TEXT, **_WINDOWS, **layers}, vision_config={**_VISION, **sizes, "pooling_kernel_size": 3},
-        audio_config=None, boa_token_id=304, video_token_id=390, **tokens,
+        audio_config=audio, boa_token_id=304, video_token_id=390, **tokens,
     )  # fmt: skip
 
 
@@ -99,13 +107,33 @@ _RECURRENT = {
 _PLACES = {"num_position_embeddings": 16}
 
 
-def _reader_of_gemma4(**text: Any) -> Reader:
+def _images_of_gemma4() -> Any:
+    return transformers.Gemma4ImageProcessor(max_soft_tokens=70, patch_size=4)
+
+
+class _Processors:
+    """Has a processor of images and one of sounds."""
+
+    def __init__(self) -> None:
+        self.image_processor = _images_of_gemma4()
+        numbers = {"per_bin_mean": [0.1] * 32, "per_bin_stddev": [2.0] * 32}
+        self.feature_extractor = transformers.Gemma4AudioFeatureExtractor(feature_size=32, **numbers)
+
+    def __call__(self, **given: Any) -> Any:
+        return self.image_processor(**given)
+
+    def save_pretrained(self, folder: str) -> None:
+        """Writes nothing: the exported folder has configs of its own."""
+
+
+def _reader_of_gemma4(audio: dict[str, Any] | None = None, **text: Any) -> Reader:
     return Reader(
-        lambda: _gemma4(**text),
-        lambda: transformers.Gemma4ImageProcessor(max_soft_tokens=70, patch_size=4),
+        lambda: _gemma4(audio, **text),
+        _Processors if audio else _images_of_gemma4,
         "gemma4",
         "<|image>",
         ((84, 108), (108, 84)),
+        sound="<|audio|>" if audio else "",
     )
 
 
@@ -118,6 +146,7 @@ READERS = {
     "gemma4 with images seen whole": _reader_of_gemma4(
         hidden_size_per_layer_input=0, use_bidirectional_attention="vision"
     ),
+    "gemma4 with sounds": _reader_of_gemma4(_SOUND, hidden_size_per_layer_input=8),
     "mistral3": Reader(
         _mistral3,
         lambda: transformers.PixtralImageProcessor(size={"longest_edge": 64}, patch_size={"height": 8, "width": 8}),

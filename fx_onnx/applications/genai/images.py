@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fx_onnx.applications.genai.image_modules import ImageOfAnySize, PlacedPatches, SquaresOfPatches
+from fx_onnx.applications.genai.sound_modules import FramesOfSound
 from fx_onnx.applications.parts import Features, Part, graph
 from fx_onnx.applications.text_generation import takes_padding, text_generation_arguments
 from fx_onnx.capture.patches.patching import replace_attribute
@@ -37,6 +38,8 @@ class Family:
         dims: their dynamic dims.
         bidirectional: returns the kinds of layers in which the tokens of an image see each other, also the later ones.
         position_axes: whether a token has positions for frames, rows and columns.
+        speech: the module that computes the features of a sound, for models with an encoder of sounds.
+        padding: the keys of the tokens whose own embeddings are not read, but those of padding.
     """
 
     kind: str
@@ -45,6 +48,8 @@ class Family:
     dims: Mapping[str, Mapping[int, str]]
     bidirectional: Callable[[Any], tuple[str, ...]] = lambda _: ()
     position_axes: bool = False
+    speech: Callable[[Any], nn.Module] | None = None
+    padding: tuple[str, ...] = ("image_token_id",)
 
 
 def _features(model: Any) -> nn.Module:
@@ -81,6 +86,7 @@ def _of_squares(kind: str) -> Family:
     return Family(kind, SquaresOfPatches, _squares_of_patches, dims, position_axes=True)
 
 
+_FRAMES = 80
 _KINDS = ("full_attention", "sliding_attention")
 
 FAMILIES = {
@@ -91,6 +97,8 @@ FAMILIES = {
         _placed_patches,
         {name: {0: "images", 1: "patches"} for name in ("pixel_values", "pixel_position_ids")},
         lambda text: _KINDS[1:] if text.use_bidirectional_attention == "vision" else (),
+        speech=FramesOfSound,
+        padding=("image_token_id", "video_token_id", "audio_token_id"),
     ),
     "mistral3": Family("mistral3", ImageOfAnySize, _image, {"pixel_values": {2: "height", 3: "width"}}),
     **{name: _of_squares(name) for name in ("qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")},
@@ -99,22 +107,36 @@ FAMILIES = {
 
 
 class _Embedding(nn.Module):
-    """Computes the embeddings of tokens, and puts the features of images into those of the image token."""
+    """Computes the embeddings of tokens, and puts the features of images and sounds into those of their tokens."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, family: Family) -> None:
         super().__init__()
         self.embeddings, self.image = model.get_input_embeddings(), model.config.image_token_id
+        self.sound: Any = getattr(model.config, "audio_token_id", None)
+        self.unread = [number for name in family.padding if (number := getattr(model.config, name)) is not None]
         text = model.config.get_text_config()
         self.padding = getattr(text, "pad_token_id", None) or 0
         self.layers = model.model.language_model if getattr(text, "hidden_size_per_layer_input", 0) else None
 
-    def forward(self, input_ids: Tensor, image_features: Tensor) -> dict[str, Tensor]:
-        """int64 (batch, sequence) and (..., size) to (batch, sequence, size), and the inputs of the layers if any."""
-        is_image = (input_ids == self.image)[..., None]
-        ids = input_ids.masked_fill(is_image[..., 0], self.padding)
+    def forward(
+        self, input_ids: Tensor, image_features: Tensor, audio_features: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Returns the embeddings (batch, sequence, size), and the inputs of the layers if any.
+
+        Args:
+            input_ids: int64 (batch, sequence).
+            image_features: (..., size).
+            audio_features: (tokens, size), if the model takes sounds.
+        """
+        ids = input_ids
+        for token in self.unread:
+            ids = ids.masked_fill(input_ids == token, self.padding)
         words, size = self.embeddings(ids), image_features.shape[-1]
         words = functional.pad(words, (0, size - words.shape[-1]))
-        result = {"inputs_embeds": words.masked_scatter(is_image, image_features.reshape(-1, size))}
+        words = words.masked_scatter(input_ids.eq(self.image)[..., None], image_features.reshape(-1, size))
+        if audio_features is not None:
+            words = words.masked_scatter(input_ids.eq(self.sound)[..., None], audio_features)
+        result = {"inputs_embeds": words}
         if self.layers is not None:
             result["per_layer_inputs"] = self.layers.get_per_layer_inputs(ids).flatten(2)
         return result
@@ -226,10 +248,17 @@ def images_and_text(model: Any) -> list[Part]:
     prompt = functional.pad(torch.full((2, count // 2), config.image_token_id), (1, 0), value=1)
     axes = dict(enumerate(("images", "features")[-features.dim() + 1 :]))
     inputs, dims = {"input_ids": prompt, "image_features": features}, {"input_ids": tokens, "image_features": axes}
-    embedding = graph("embedding", _Embedding(model), inputs, dims)
+    sounds: list[Part] = []
+    no_sound: dict[str, Tensor] = {}
+    if family.speech is not None and config.audio_config is not None:
+        sounds, rows = _sound(model, family.speech)
+        inputs["input_ids"] = functional.pad(prompt, (0, len(rows) // 2), value=config.audio_token_id)
+        inputs, dims = {**inputs, "audio_features": rows}, {**dims, "audio_features": {0: "sounds"}}
+        no_sound = {"audio_features": rows[:0]}
+    embedding = graph("embedding", _Embedding(model, family), inputs, dims)
     ids[:, 1:3] = config.image_token_id
     with torch.no_grad():
-        embedded = embedding.module(ids, features.flatten(0, -2)[:4])
+        embedded = embedding.module(ids, features.flatten(0, -2)[:4], **no_sound)
     decoder = _Decoder(model, family.bidirectional(config.get_text_config())).eval()
     if decoder.bidirectional:
         decoder.check_masks(embedded["inputs_embeds"], ids)
@@ -238,7 +267,15 @@ def images_and_text(model: Any) -> list[Part]:
         kwargs["position_ids"] = kwargs["position_ids"].expand(3, -1, -1).clone()
         shapes["position_ids"] = {axis + 1: name for axis, name in shapes["position_ids"].items()}
     dims = {**dict.fromkeys(embedded, tokens), **shapes}
-    return [vision, embedding, Part("decoder", decoder, {**embedded, **kwargs}, dims, ())]
+    return [vision, *sounds, embedding, Part("decoder", decoder, {**embedded, **kwargs}, dims, ())]
+
+
+def _sound(model: Any, make: Callable[[Any], nn.Module]) -> tuple[list[Part], Tensor]:
+    """Returns the part that computes the features of a sound, and those of its example."""
+    frames = {"audio_embeds": torch.randn(1, _FRAMES, model.config.audio_config.subsampling_conv_channels[0])}
+    part = graph("speech", make(model), frames, {"audio_embeds": {1: "frames"}})
+    with torch.no_grad():
+        return [part], part.module(**frames)["audio_features"]
 
 
 def take_any_rank(model: ir.Model) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from fx_onnx.applications.genai.images import FAMILIES
 from fx_onnx.applications.parts import Part
 from fx_onnx.files.destination import write_json
+from fx_onnx.messages.errors import ArgumentError
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 
@@ -25,7 +26,9 @@ _RESAMPLE = {0: "NEAREST", 1: "LANCZOS", 2: "LINEAR", 3: "CUBIC"}
 """The number of a filter in Pillow → its name in onnxruntime-extensions."""
 
 
-def write_images_config(folder: Path, *, config: Any, parts: Sequence[Part], processor: Any = None) -> None:
+def write_images_config(
+    folder: Path, *, config: Any, parts: Sequence[Part], processor: Any = None, extractor: Any = None
+) -> None:
     """Adds the programs of images to ``genai_config.json``, and writes ``processor_config.json``.
 
     Args:
@@ -33,6 +36,10 @@ def write_images_config(folder: Path, *, config: Any, parts: Sequence[Part], pro
         config: the config of the model.
         parts: the parts of the model.
         processor: its image processor; None writes no ``processor_config.json``.
+        extractor: its feature extractor; without it, the config has no program of sounds.
+
+    Raises:
+        ArgumentError: onnxruntime-genai does not compute the features of this extractor.
     """
     file = folder / "genai_config.json"
     content = json.loads(file.read_text(encoding="utf-8"))
@@ -55,7 +62,16 @@ def write_images_config(folder: Path, *, config: Any, parts: Sequence[Part], pro
         if hasattr(source, name)
     }
     model["vision"] |= {"config_filename": "processor_config.json", **values}
-    model.setdefault("speech", {"config_filename": ""})
+    if "speech" in model and extractor is not None:
+        model["speech"]["config_filename"] = "audio_processor_config.json"
+        write_json(folder / "audio_processor_config.json", _features(extractor))
+    else:
+        if "speech" in model:
+            warn(
+                "The folder takes no sounds, because the source has no feature extractor; pass processor=.",
+                MessageId.GENAI_FOLDER,
+            )
+        model["speech"] = {"config_filename": ""}
     write_json(file, content)
     if processor is None:
         warn(
@@ -101,3 +117,29 @@ def _operations(config: Any, processor: Any) -> dict[str, Mapping[str, Any]]:
         "Normalize": {"mean": list(processor.image_mean), "std": list(processor.image_std)},
         **last,
     }
+
+
+_OF_FRAMES = ("feature_size", "sampling_rate", "min_frequency", "max_frequency", "preemphasis")
+_NOT_COMPUTED = {"dither": 0.0, "input_scale_factor": 1.0}
+
+
+def _features(extractor: Any) -> dict[str, Any]:
+    """Returns the operations from the bytes of a file with sound to the frames that ``speech`` takes."""
+    for name, value in _NOT_COMPUTED.items():
+        if (own := getattr(extractor, name)) != value:
+            raise ArgumentError(
+                f"onnxruntime-genai computes sounds with {name} {value}, but the feature extractor has {own}.",
+                id=MessageId.GENAI_FOLDER,
+            )
+    attributes = {name: getattr(extractor, name) for name in _OF_FRAMES}
+    for name in ("frame_length", "hop_length"):
+        attributes[f"{name}_ms"] = getattr(extractor, name) * 1000 / extractor.sampling_rate
+    for name in ("preemphasis_htk_flavor", "fft_overdrive"):
+        attributes[name] = int(getattr(extractor, name))
+    for name in ("per_bin_mean", "per_bin_stddev"):
+        if (values := getattr(extractor, name)) is not None:
+            attributes[name] = values.flatten().tolist()
+    attributes["mel_floor"] = float(extractor.mel_floor)
+    rows = {"AudioDecoder": {"target_sample_rate": extractor.sampling_rate}, "Gemma4LogMel": attributes}
+    operations = [{"operation": {"name": name, "type": name, "attrs": attrs}} for name, attrs in rows.items()]
+    return {"feature_extraction": {"sequence": operations}}

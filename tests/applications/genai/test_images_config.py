@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is in the extra 'test'", exc_type=ImportError)
 
-from fx_onnx.applications.genai.images_config import _operations
+from fx_onnx.applications.genai.images_config import _features, _operations
+from fx_onnx.messages.errors import ArgumentError
 from tests.models.image_readers import READERS
 
 _PIXELS = ["DecodeImage", "Resize", "Rescale", "Normalize"]
@@ -28,3 +29,11 @@ _PIXELS = ["DecodeImage", "Resize", "Rescale", "Normalize"]
 def test_operations(name: str, operations: list[str], resize: dict[str, int]) -> None:
     found = _operations(READERS[name].config(), READERS[name].processor())
     assert list(found) == operations and found.get("Resize", {}).items() >= resize.items()
+
+
+@pytest.mark.parametrize(("name", "value"), [("dither", 0.1), ("input_scale_factor", 2.0)])
+def test_features_that_onnxruntime_genai_lacks_are_refused(name: str, value: float) -> None:
+    extractor = READERS["gemma4 with sounds"].processor().feature_extractor
+    setattr(extractor, name, value)
+    with pytest.raises(ArgumentError, match=f"onnxruntime-genai computes sounds with {name} .*, but the feature extra"):
+        _features(extractor)
