@@ -124,8 +124,8 @@ FINDINGS: list[tuple[Callable[..., object], int, str]] = [
     (lambda x: x.squeeze(), 4, "n != 1"),
     (lambda x: x.squeeze(0), 4, "n != 1"),
     (lambda x: x[..., :1].squeeze((0, 1)), 4, "n != 1"),
-    (lambda x: torch.cond(x.sum() > 0, torch.exp, lambda x: x + 1 if x.shape[0] > 3 else x * 2, (x,)), 5, "n >= 4"),
-    (lambda x: torch.cond(x.sum() > 0, lambda x: x + 1 if x.shape[0] > 3 else x * 2, torch.exp, (x,)), 5, "n >= 4"),
+    (lambda x: torch.cond(x.sum() > 1e9, torch.exp, lambda x: x + 1 if x.shape[0] > 3 else x * 2, (x,)), 5, "n >= 4"),
+    (lambda x: torch.cond(x.sum() < 1e9, lambda x: x + 1 if x.shape[0] > 3 else x * 2, torch.exp, (x,)), 5, "n >= 4"),
     (lambda x: torch.cat([piece * k for k, piece in enumerate(x.split(2))]), 5, "(n + 1) // 2 == 3"),
 ]
 RIGHT: list[Callable[..., object]] = [
