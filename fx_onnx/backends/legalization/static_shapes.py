@@ -166,9 +166,9 @@ def _direction(
     return f.Unsqueeze(f.Concat(*ordered, axis=0), [1]), state, cell
 
 
-@legalizes("x * Sigmoid(x)", "x * Sigmoid(Max(x, -65504.0))", targets=("qnn",))
+@legalizes("x * Sigmoid(x)", "x * Sigmoid(Max(x, -65504.0))", "Swish(x, alpha=1.0)", targets=("qnn",))
 def legalize_silu(f: NodeBuilder, x: Value) -> Result:
-    """x * Sigmoid(x) → h + h * Tanh(h), for h = x / 2.
+    """x * Sigmoid(x), Swish(x) → h + h * Tanh(h), for h = x / 2.
 
     Legal because Sigmoid(x) is (1 + Tanh(h)) / 2. The Sigmoid of QNN (2.7) has 2.4 times the error of float16, and its
     Tanh 1.0 times. The second form is that of ``legalize_functions_of_products``, which comes to the Sigmoid first.

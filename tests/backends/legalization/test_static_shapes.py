@@ -131,9 +131,10 @@ def test_silu(operands: str) -> None:
     check(program, rows.legalize_silu, [torch.linspace(-20, 20, 41)], ["Mul", "Tanh", "Mul", "Add"])
 
 
-def test_silu_of_a_product() -> None:
+@pytest.mark.parametrize("opset", [18, 24])
+def test_silu_of_a_product(opset: int) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.SiLU())
-    program = fx_onnx.export(module, (torch.ones(2, 3),), target="qnn", verbose=False)
+    program = fx_onnx.export(module, (torch.ones(2, 3),), target="qnn", opset_version=opset, verbose=False)
     assert [node.op_type for node in program.model.graph] == ["Gemm", "Mul", "Tanh", "Mul", "Add"]
 
 
