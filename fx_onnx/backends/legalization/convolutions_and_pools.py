@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import rank_of, static_integers, with_shape
+from fx_onnx.passes.legalization.forms import static_integers, with_shape
 from fx_onnx.passes.legalization.table import legalizes
 from fx_onnx.passes.matchers import dims, is_read, producer_of
 from fx_onnx.passes.rules import DeclinedError, Result
@@ -157,13 +157,13 @@ def legalize_strided_dilations(
 
 @legalizes("Conv(x, weight, bias)", "ConvTranspose(x, weight, bias)", targets=("tensorrt",), after_casts=True)
 def legalize_cast_bias(f: NodeBuilder, node: ir.Node, x: Value, weight: Value, bias: Value) -> Result:
-    """Conv(x, w, Cast(b)) → Conv(x, w) + Cast(b) for b of float16 or bfloat16; ConvTranspose too.
+    """Conv(x, w, Cast(b)) → Conv(x, w, Cast(b) + -0.0) for b of float16 or bfloat16; ConvTranspose too.
 
-    Legal because this is the definition. TensorRT for RTX (1.7.1) fails at a bias that is a Cast, if x and the result
-    are cast too.
+    Legal because the sum is the number, also if that is 0.0 or -0.0. TensorRT for RTX (1.7.1) fails at a bias that is a
+    Cast of an input or of a result, if x and the result of the convolution are cast too.
     """
     cast = producer_of(bias, "Cast")
-    if cast is None or cast.inputs[0] is None or cast.inputs[0].dtype not in (DataType.FLOAT16, DataType.BFLOAT16):
+    given = None if cast is None else cast.inputs[0]
+    if given is None or given.is_initializer() or given.dtype not in (DataType.FLOAT16, DataType.BFLOAT16):
         return None
-    product = f.emit(node.op_type, [x, weight], node.attributes)[0]
-    return f.Add(product, f.Unsqueeze(bias, list(range(1, rank_of(with_shape(f, x)) - 1))))
+    return f.emit(node.op_type, [x, weight, f.Add(bias, -0.0)], node.attributes)[0]

@@ -59,9 +59,10 @@ def test_strides_with_dilations_for_tensorrt(options: str, spread: bool) -> None
 
 
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
-@pytest.mark.parametrize(("dtype", "is_added"), [("float16", True), ("int32", False)])
-def test_a_cast_bias_for_tensorrt(op_type: str, dtype: str, is_added: bool) -> None:
-    text = f"""g (float[N,4,L,M] x, float[4,4,3,2] w, {dtype}[4] b) => (float[N,C,K,J] y) {{
-      c = Cast<to=1>(b)\n y = {op_type}(x, w, c) }}"""
-    inputs = [torch.randn(2, 4, 5, 4), torch.randn(4, 4, 3, 2), torch.ones(4, dtype=getattr(torch, dtype))]
-    check(model(text), legalize_cast_bias, inputs, ["Cast", op_type, *["Unsqueeze", "Add"] * is_added])
+@pytest.mark.parametrize(("bias", "is_added"), [("h", True), ("i", False), ("constant", False)])
+def test_a_cast_bias_for_tensorrt(op_type: str, bias: str, is_added: bool) -> None:
+    text = f"""g (float[N,4,L,M] x, float[4,4,3,2] w, float16[4] h, int32[4] i) => (float[N,C,K,J] y) {{
+      c = Cast<to=1>({bias})\n y = {op_type}(x, w, c) }}"""
+    inputs = [torch.randn(2, 4, 5, 4), torch.randn(4, 4, 3, 2), torch.ones(4).half(), torch.arange(4).int()]
+    program = model(text, {"constant": torch.ones(4).half()})
+    check(program, legalize_cast_bias, inputs, ["Cast", op_type, *["Add"] * is_added])
