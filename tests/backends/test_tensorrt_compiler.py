@@ -93,6 +93,19 @@ def test_constants_of_uint8() -> None:
 
 
 @needs_package
+def test_the_column_of_lapack_at_dynamic_sizes() -> None:
+    program = exported(torch.linalg.inv_ex, torch.eye(3), target="tensorrt", dynamic_shapes=({0: "n", 1: "n"},))
+    assert program.supports("tensorrt").is_compiled and program.supports("tensorrt")
+
+
+@needs_package
+def test_values_of_an_input_that_are_sizes() -> None:
+    program = exported(lambda x: x[0].tensor_split(x[1]), (torch.ones(5), torch.tensor([2])), target="tensorrt")
+    compilation = program.supports("tensorrt").compilation
+    assert compilation is not None and "the values of an input are sizes" in compilation.unjudged
+
+
+@needs_package
 def test_sizes_of_a_saved_model_are_given() -> None:
     text = "g (float[N] x) => (float[N] y) { y = Relu(x) }"
     program = fx_onnx.ONNXProgram(model(text))
