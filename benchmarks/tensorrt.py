@@ -2,6 +2,7 @@
 
     python -m benchmarks.tensorrt networks [--names bert,gpt2] [--opsets 18,20] [--dtypes float16] [--shapes static]
     python -m benchmarks.tensorrt operators [--names add,index_add] [--samples 1] [--share 0/3] [--exporter torch.onnx]
+        [--shapes static]
 
 ``onnxruntime-ep-nv-tensorrt-rtx-cu13`` must be installed (``fx_onnx[tensorrt]``); no GPU is needed and nothing is run.
 The networks are those of benchmarks/runtime_models.py, and the operators the samples of PyTorch's own operator tests.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import tempfile
 import warnings
@@ -25,6 +27,7 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import fx_onnx
@@ -97,24 +100,34 @@ def _captured(model: Model, dtype: torch.dtype, is_dynamic: bool) -> torch.expor
 
 
 def operators(
-    names: Sequence[str], opsets: Sequence[int], dtypes: Sequence[str], samples: int, share: str, exporter: str
+    names: Sequence[str],
+    opsets: Sequence[int],
+    dtypes: Sequence[str],
+    samples: int,
+    share: str,
+    exporter: str,
+    kinds: Sequence[str],
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the name of each sample, and the function that compiles it."""
+    """Yields the name of each sample, and the function that compiles it. In a dynamic one, dims above 1 are dynamic."""
     number, of = map(int, share.split("/"))
     for dtype in dtypes:
         for entry in entries(getattr(torch, dtype))[number::of]:
             if names and entry.name not in names:
                 continue
             for index, sample in enumerate(entry.samples(samples)):
-                for opset in opsets:
-                    case = _Call(_INFOS[entry.name], sample), opset, exporter
-                    yield f"{entry.name}[{index}] {dtype} {opset} {exporter}", lambda case=case: _operator(*case)
+                for kind, opset in itertools.product(kinds, opsets):
+                    case = _Call(_INFOS[entry.name], sample), opset, exporter, kind == "dynamic"
+                    name = f"{entry.name}[{index}] {dtype} {kind} {opset} {exporter}"
+                    yield name, lambda case=case: _operator(*case)
 
 
-def _operator(module: _Call, opset: int, exporter: str) -> tuple[str, str]:
+def _operator(module: _Call, opset: int, exporter: str, is_dynamic: bool) -> tuple[str, str]:
     inputs = tuple(module.tensors)
     if exporter == "fx_onnx":
-        return compiled(fx_onnx.export(module, inputs, target=TARGET, opset_version=opset, verbose=False))
+        dims = [{axis: Dim.AUTO for axis, size in enumerate(x.shape) if size > 1} for x in inputs]
+        shapes = (tuple(dims),) if is_dynamic else None
+        options = {"dynamic_shapes": shapes, "opset_version": opset, "target": TARGET, "verbose": False}
+        return compiled(fx_onnx.export(module, inputs, **options))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         torch.onnx.export(module, inputs, path, opset_version=opset, verbose=False, external_data=False)
@@ -153,7 +166,7 @@ def main() -> None:
     parser.add_argument("--names", default="")
     parser.add_argument("--opsets", default="18")
     parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--shapes", default="dynamic,static", help="of networks")
+    parser.add_argument("--shapes", default="", help="dynamic, static or both, as of networks; of operators static")
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--share", default="0/1", help="each N-th operator, from the given one on")
     parser.add_argument("--exporter", choices=("fx_onnx", "torch.onnx"), default="fx_onnx")
@@ -165,9 +178,10 @@ def main() -> None:
     names, dtypes = [name for name in given.names.split(",") if name], given.dtypes.split(",")
     opsets = list(map(int, given.opsets.split(",")))
     if given.kind == "networks":
-        cases = networks(names, opsets, dtypes, given.shapes.split(","))
+        cases = networks(names, opsets, dtypes, (given.shapes or "dynamic,static").split(","))
     else:
-        cases = operators(names, opsets, dtypes, given.samples, given.share, given.exporter)
+        kinds = (given.shapes or "static").split(",")
+        cases = operators(names, opsets, dtypes, given.samples, given.share, given.exporter, kinds)
     counts: dict[str, Counter[str]] = {}
     for name, (outcome, _) in run(cases, given.results).items():
         counts.setdefault(name.partition(" ")[2], Counter())[outcome] += 1

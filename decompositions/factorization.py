@@ -100,9 +100,8 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
 
 def lapack_info(failed: Tensor) -> Tensor:
     """Returns LAPACK's info: the first column (counted from 1) that ``failed``, or 0."""
-    places = torch.arange(failed.size(-1), 0, -1, device=failed.device)
-    last = torch.nn.functional.pad(places * failed, (1, 0)).amax(-1)
-    return torch.where(last == 0, 0, failed.size(-1) + 1 - last).to(torch.int32)
+    before = (failed.cumsum(-1) == 0).sum(-1)
+    return torch.where(before == failed.size(-1), 0, before + 1).to(torch.int32)
 
 
 def permutation_sign(factors: LU) -> Tensor:

@@ -11,7 +11,7 @@ from fx_onnx.backends.float4_weights import FLOAT4_WEIGHTS
 from fx_onnx.backends.legalization.products import asymmetry
 from fx_onnx.backends.legalization.rows import legalizations
 from fx_onnx.backends.tensorrt_compiler import compile_model
-from fx_onnx.passes.matchers import attribute, constant_integers, dims, is_read
+from fx_onnx.passes.matchers import attribute, constant_integers, dims, is_read, producer_of
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -37,6 +37,12 @@ def _has_more_than_maxima(node: ir.Node) -> bool:
     return any(map(is_read, node.outputs[1:])) or any(step != 1 for step in attribute(node, "dilations", []))
 
 
+def _has_dynamic_kernel(node: ir.Node) -> bool:
+    cast = producer_of(node.inputs[1], "Cast")  # one that the target inserted has no shape
+    sizes = dims(node.inputs[1] if cast is None else cast.inputs[0]) or ()
+    return any(not isinstance(size, int) for size in sizes[2:])
+
+
 def _has_longer_indices(node: ir.Node) -> bool:
     sizes, counts = dims(node.inputs[0]) or (), dims(node.inputs[1]) or ()
     pairs = zip(sizes, counts, strict=False)
@@ -55,6 +61,7 @@ _REFUSED: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
         "TensorRT has no scatter with a reduction",
     ),
     (("ScatterElements",), _has_longer_indices, "the indices are longer than the tensor"),
+    (("Conv", "ConvTranspose"), _has_dynamic_kernel, "the sizes of the kernel are dynamic"),
     (("TopK",), _takes_too_many, f"TensorRT sorts at most {_MOST_OF_TOP_K:,} elements"),
     (("EyeLike",), lambda node: not _is_static(node.inputs[0]), "the sizes are dynamic"),
     (("Resize",), lambda node: bool(attribute(node, "antialias", 0)), "TensorRT has no antialias"),

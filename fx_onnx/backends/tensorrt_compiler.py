@@ -27,7 +27,7 @@ compiled here."""
 _PACKAGE = "onnxruntime_ep_nv_tensorrt_rtx"
 _NOT_INSTALLED = "its compiler is not installed, which the extra fx_onnx[tensorrt] has"
 _SECONDS = 600
-_SHAPE_INPUTS = "shape inputs, but no optimization profile"
+_SHAPE_INPUTS = ("shape inputs, but no optimization profile", "missing values for shape input")
 _RUNTIME = f"TensorRT for RTX {tensorrt_engine.VERSION}, for compute capability 8.6 and above"
 
 
@@ -82,7 +82,7 @@ def _compiled(arguments: Sequence[str], ranges: Mapping[str, Any]) -> Compilatio
         return Compilation(_RUNTIME, refusals=(Refusal(f"the compiler ended: {run.stderr[-300:].strip()}"),))
     said = json.loads(run.stdout[run.stdout.index('{"parsed"') :])
     refusals = [Refusal(one_line(row["text"]), row["node"], row["operator"]) for row in said["problems"]]
-    if any(_SHAPE_INPUTS in text for text in said["errors"]):
+    if any(words in text for text in said["errors"] for words in _SHAPE_INPUTS):
         return Compilation(_RUNTIME, unjudged="the values of an input are sizes, which the profile would have to name")
     if not said["bytes"] and not refusals:
         refusals.append(Refusal(one_line("; ".join(said["errors"][-2:]))))

@@ -52,6 +52,7 @@ def test_the_table_has_the_dtypes_of_engines(text: str, reason: str) -> None:
             "(float[N,2,8] x) => (float[N,2,6] y) { y = MaxPool<kernel_shape=[2], dilations=[2]>(x) }",
             "TensorRT has no ind",
         ),
+        ("(float[1,2,8] x, float[2,2,K] w) => (float[1,2,M] y) { y = Conv(x, w) }", "the sizes of the kernel are dyn"),
         ("(float[N] x) => (float[N] y) { y = Softmax(x) }", "the input is a vector"),
         (
             "(float[2] x, int64[3] i, float[3] u) => (float[2] y) { y = ScatterElements(x, i, u) }",

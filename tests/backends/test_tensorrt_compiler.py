@@ -75,6 +75,37 @@ def test_recurrent_layers_of_bfloat16(dims: dict[int, str] | None, kind: type[to
 
 
 @needs_package
+@pytest.mark.parametrize("kind", [torch.nn.Conv1d, torch.nn.ConvTranspose1d])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_convolutions_whose_weights_are_inputs(dtype: torch.dtype, kind: type[torch.nn.Conv1d]) -> None:
+    """A bias that is a Cast is added, and a kernel beside strides is not dilated."""
+    layer, x = kind(4, 4, 3, stride=2, dilation=2).to(dtype), torch.ones(2, 4, 9, dtype=dtype)
+    weights = dict(layer.named_parameters())
+    program = exported(lambda w: torch.func.functional_call(layer, w, (x,)), weights, target="tensorrt")
+    assert program.supports("tensorrt").is_compiled and program.supports("tensorrt")
+
+
+@needs_package
+def test_constants_of_uint8() -> None:
+    c = torch.arange(3, dtype=torch.uint8)
+    program = exported(lambda x: (x + c, c + 0, c[:0] + 0, c == x, c.bool()), c + 1, target="tensorrt")
+    assert program.supports("tensorrt").is_compiled and program.supports("tensorrt")
+
+
+@needs_package
+def test_the_column_of_lapack_at_dynamic_sizes() -> None:
+    program = exported(torch.linalg.inv_ex, torch.eye(3), target="tensorrt", dynamic_shapes=({0: "n", 1: "n"},))
+    assert program.supports("tensorrt").is_compiled and program.supports("tensorrt")
+
+
+@needs_package
+def test_values_of_an_input_that_are_sizes() -> None:
+    program = exported(lambda x: x[0].tensor_split(x[1]), (torch.ones(5), torch.tensor([2])), target="tensorrt")
+    compilation = program.supports("tensorrt").compilation
+    assert compilation is not None and "the values of an input are sizes" in compilation.unjudged
+
+
+@needs_package
 def test_sizes_of_a_saved_model_are_given() -> None:
     text = "g (float[N] x) => (float[N] y) { y = Relu(x) }"
     program = fx_onnx.ONNXProgram(model(text))

@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.forms import static_integers
+from fx_onnx.passes.legalization.forms import static_integers, with_shape
 from fx_onnx.passes.legalization.table import legalizes
-from fx_onnx.passes.matchers import dims, is_read
+from fx_onnx.passes.matchers import dims, is_read, producer_of
 from fx_onnx.passes.rules import DeclinedError, Result
 
-__all__ = ["legalize_columns", "legalize_one_spatial_axis"]
+__all__ = [
+    "legalize_cast_bias",
+    "legalize_columns",
+    "legalize_one_spatial_axis",
+    "legalize_strided_dilations",
+]
 
 _FIRST = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
 """The value of each attribute for the axis that is added."""
@@ -123,3 +128,42 @@ def legalize_one_spatial_axis(
         options["pads"] = [0, before, 0, after]
     operands = [f.Unsqueeze(x, [2]), f.Unsqueeze(weight, [2]), *rest]
     return f.Squeeze(f.emit(node.op_type, operands, options)[0], [2])
+
+
+@legalizes("ConvTranspose(x, weight, *rest)", targets=("tensorrt",))
+def legalize_strided_dilations(
+    f: NodeBuilder, node: ir.Node, x: Value, weight: Value, rest: Sequence[Value | None]
+) -> Result:
+    """ConvTranspose<strides, dilations>(x, w) → ConvTranspose<strides>(x, w with zeros between its elements).
+
+    Legal because the positions between those of a dilated kernel add nothing. TensorRT for RTX (1.7.1) takes strides or
+    dilations, also if they are of different axes.
+    """
+    steps = f.attribute("dilations", [])
+    if all(step == 1 for step in steps) or all(stride == 1 for stride in f.attribute("strides", [])):
+        return None
+    sizes = (dims(with_shape(f, weight)) or ())[2:]
+    if not sizes or not all(isinstance(size, int) for size in sizes):
+        return "its kernel is dynamic"
+    spread = [axis for axis, step in enumerate(steps) if step > 1]
+    apart = [axis + 3 + index for index, axis in enumerate(spread)]
+    zeros = f.Pad(f.Unsqueeze(weight, apart), [0] * len(apart) + [steps[axis] - 1 for axis in spread], 0.0, apart)
+    whole = f.Reshape(zeros, [0, 0, *(int(size) * step for size, step in zip(sizes, steps, strict=True))])
+    ends = [1 - steps[axis] for axis in spread]
+    kernel = f.Slice(whole, [0] * len(spread), ends, [axis + 2 for axis in spread])
+    options = {name: attr for name, attr in node.attributes.items() if name not in ("dilations", "kernel_shape")}
+    return f.emit("ConvTranspose", [x, kernel, *rest], options)[0]
+
+
+@legalizes("Conv(x, weight, bias)", "ConvTranspose(x, weight, bias)", targets=("tensorrt",), after_casts=True)
+def legalize_cast_bias(f: NodeBuilder, node: ir.Node, x: Value, weight: Value, bias: Value) -> Result:
+    """Conv(x, w, Cast(b)) → Conv(x, w, Cast(b) + -0.0) for b of float16 or bfloat16; ConvTranspose too.
+
+    Legal because the sum is the number, also if that is 0.0 or -0.0. TensorRT for RTX (1.7.1) fails at a bias that is a
+    Cast of an input or of a result, if x and the result of the convolution are cast too.
+    """
+    cast = producer_of(bias, "Cast")
+    given = None if cast is None else cast.inputs[0]
+    if given is None or given.is_initializer() or given.dtype not in (DataType.FLOAT16, DataType.BFLOAT16):
+        return None
+    return f.emit(node.op_type, [x, weight, f.Add(bias, -0.0)], node.attributes)[0]

@@ -28,6 +28,7 @@ __all__ = [
     "legalize_less",
     "legalize_narrow_fills",
     "legalize_round",
+    "legalize_unsigned_constants",
     "legalize_unsigned_steps",
     "legalize_where",
 ]
@@ -211,6 +212,26 @@ def legalize_unsigned_steps(f: NodeBuilder, x: Value, to: int) -> Result:
     if is_integer(x.dtype):
         return f.Cast(f.Mod(f.Cast(x, to=DataType.INT32) if x.dtype.bitwidth < 32 else x, 256), to=to)
     return f.Cast(f.Cast(x, to=DataType.INT32), to=to)
+
+
+def _as_int32(f: NodeBuilder, x: Value) -> Value:
+    is_empty = x.is_initializer() and 0 in (dims(x) or ())
+    return f.constant(np.zeros(dims(x) or (), np.int32)) if is_empty else f.Cast(x, to=DataType.INT32)
+
+
+@legalizes("Identity(*operands)", "Cast(*operands)", "Equal(*operands)", targets=("tensorrt",), after_casts=True)
+def legalize_unsigned_constants(f: NodeBuilder, node: ir.Node, operands: Sequence[Value]) -> Result:
+    """Identity(c) → Cast(Cast(c) to int32) for a constant c of uint8; Equal(c, x) → Equal of both in int32.
+
+    Legal because int32 has all numbers of uint8. TensorRT for RTX (1.7.1) reads a constant of uint8 as int32, and ends
+    at one without elements.
+    """
+    constants = [x for x in operands if x.dtype == DataType.UINT8 and x.is_initializer()]
+    if not constants or (node.op_type == "Cast" and 0 not in (dims(constants[0]) or ())):
+        return None
+    if node.op_type == "Equal":
+        return f.Equal(*(_as_int32(f, x) for x in operands))
+    return f.Cast(_as_int32(f, operands[0]), to=node.outputs[0].dtype)
 
 
 @legalizes("BitwiseNot(x)", targets=("tensorrt",))

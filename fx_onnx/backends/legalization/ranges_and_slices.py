@@ -33,7 +33,7 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rules import Result
 
-__all__ = ["legalize_ranges", "legalize_slices_from_the_end", "legalize_unique"]
+__all__ = ["legalize_ranges", "legalize_reversed_empty_axes", "legalize_slices_from_the_end", "legalize_unique"]
 
 _UNBOUNDED = -(2**31)
 """Numbers up to here mean the begin of the axis."""
@@ -187,6 +187,22 @@ def legalize_slices_from_the_end(
     places = [axis % len(sizes) for axis in places]
     first, last = (None if given is None else _clipped(f, x, sizes, places, given) for given in bounds)
     return f.Slice(x, first or starts, last or ends, *rest) if first or last else None
+
+
+@legalizes("Slice(x, integers.starts, integers.ends, integers.axes, integers.steps)", since=10, targets=("tensorrt",))
+def legalize_reversed_empty_axes(
+    f: NodeBuilder, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Result:
+    """Slice(x) with a negative step along an axis without elements → x, or the slice of the other axes.
+
+    Legal because such an axis stays empty. TensorRT for RTX (1.7.1) starts at the element before the first one there.
+    """
+    sizes = dims(x)
+    parts = list(zip(starts, ends, axes, steps, strict=True))
+    kept = [part for part in parts if sizes is None or part[3] > 0 or sizes[part[2]] != 0]
+    if len(kept) == len(parts):
+        return None
+    return f.Slice(x, *map(list, zip(*kept, strict=True))) if kept else f.Identity(x)
 
 
 def _clipped(

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from onnx_ir import DataType
 
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.integers import (
@@ -14,6 +15,7 @@ from fx_onnx.backends.legalization.integers import (
     legalize_integer_powers,
     legalize_narrow_fills,
     legalize_round,
+    legalize_unsigned_constants,
     legalize_unsigned_steps,
 )
 from tests.one_capture import OneCapture
@@ -196,3 +198,24 @@ def test_bits_as_arithmetic(operator: str, dtype: torch.dtype) -> None:
 def test_the_complement_as_a_difference() -> None:
     program = model("g (int32[N] x) => (int32[N] y) { y = BitwiseNot(x) }")
     check(program, legalize_complements, [torch.tensor([0, -1, 7], dtype=torch.int32)], ["Sub"])
+
+
+@pytest.mark.parametrize(
+    ("values", "call", "operators"),
+    [
+        ("uint8[2] c = {1, 200}", "Identity(c)", ["Cast", "Cast"]),
+        ("uint8[0] c = {}", "Identity(c)", ["Cast"]),
+        ("uint8[0] c = {}", "Cast<to=1>(c)", ["Cast"]),
+        ("uint8[2] c = {1, 200}", "Cast<to=1>(c)", ["Cast"]),
+        ("uint8[2] c = {1, 200}", "Equal(x, c)", ["Cast", "Cast", "Equal"]),
+        ("uint8[0] c = {}", "Identity(x)", ["Identity"]),
+    ],
+)
+def test_constants_of_uint8(values: str, call: str, operators: list[str]) -> None:
+    """TensorRT reads them as int32, and none without elements."""
+    dtype = "bool" if "Equal" in call else "float" if "to=1" in call else "uint8"
+    text = f"g (uint8[N] x) => ({dtype}[M] y) <{values}> {{ y = {call} }}"
+    x = torch.tensor([1, 3], dtype=torch.uint8)
+    program = check(model(text), legalize_unsigned_constants, [x], operators)
+    empty = [c for c in program.graph.initializers.values() if c.dtype == DataType.UINT8 and 0 in c.shape]
+    assert not any(c.uses() for c in empty)

@@ -11,9 +11,11 @@ from onnx.reference import ReferenceEvaluator
 from fx_onnx.backends.ladder import OpsetStep
 from fx_onnx.backends.legalization.ranges_and_slices import (
     legalize_ranges,
+    legalize_reversed_empty_axes,
     legalize_slices_from_the_end,
     legalize_unique,
 )
+from fx_onnx.passes.matchers import constant_integers
 from tests.exporting import exported, operators
 from tests.passes.checking import check, check_equal, model
 
@@ -197,3 +199,16 @@ def test_a_slice_with_a_constant_step() -> None:
     <int64[1] s = {-1}, int64[1] e = {-9223372036854775808}, int64[1] a = {2}, int64[1] t = {-1}>
     { y = Slice(x, s, e, a, t) }"""
     check(model(f"g {text}", opset=10), OpsetStep(9), [X], ["Gather"])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "left"), [([5, 0, 7], [1], None), ([5, 0, 7], [1, 2], [2]), ([0, 2, 7], [1, -1], [1, -1])]
+)
+def test_a_reversed_axis_without_elements(sizes: list[int], axes: list[int], left: list[int] | None) -> None:
+    """TensorRT starts before its first element; the other axes are reversed."""
+    ones = ", ".join(["-1"] * len(axes))
+    ends = ", ".join([str(-(2**63))] * len(axes))
+    text = f"""g (float{sizes} x) => (float{sizes} y) <int64[K] s = {{{ones}}}, int64[K] e = {{{ends}}},
+      int64[K] a = {{{str(axes)[1:-1]}}}> {{ y = Slice(x, s, e, a, s) }}""".replace("[K]", f"[{len(axes)}]")
+    program = check(model(text), legalize_reversed_empty_axes, [torch.randn(sizes)], ["Slice" if left else "Identity"])
+    assert left is None or constant_integers(program.graph[0].inputs[3]) == left

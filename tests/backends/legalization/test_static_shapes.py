@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import fx_onnx
 from fx_onnx.backends.legalization import static_shapes as rows
 from tests.passes.checking import check, check_equal, model, run
 
@@ -122,3 +123,22 @@ def test_logarithms_of_exponentials() -> None:
     program = model("g (float[N] x) => (float[N] y) { y = Softplus(x) }")
     check_equal(program, rows.legalize_softplus, [torch.tensor([-100.0, -3.0, -1e-3, 0.0, 1e-3, 3.0, 100.0])])
     assert "Softplus" not in [node.op_type for node in program.graph]
+
+
+@pytest.mark.parametrize("operands", ["x, s", "s, x"])
+def test_silu(operands: str) -> None:
+    program = model(f"g (float[N] x) => (float[N] y) {{ s = Sigmoid(x)\n y = Mul({operands}) }}")
+    check(program, rows.legalize_silu, [torch.linspace(-20, 20, 41)], ["Mul", "Tanh", "Mul", "Add"])
+
+
+@pytest.mark.parametrize("opset", [18, 24])
+def test_silu_of_a_product(opset: int) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.SiLU())
+    program = fx_onnx.export(module, (torch.ones(2, 3),), target="qnn", opset_version=opset, verbose=False)
+    assert [node.op_type for node in program.model.graph] == ["Gemm", "Mul", "Tanh", "Mul", "Add"]
+
+
+def test_other_products_with_a_sigmoid_stay() -> None:
+    assert not rows.legalize_silu(
+        model("g (float[N] x, float[N] z) => (float[N] y) { s = Sigmoid(x)\n y = Mul(z, s) }")
+    ).modified
