@@ -21,12 +21,12 @@ from typing import Any
 import sympy
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.torch_internals.guard_private import example_size
+from fx_onnx.torch_internals.operators import nodes_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
 from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
@@ -325,7 +325,6 @@ def operator_of_call(target: OpOverload) -> KeptOperator:
 
 
 def _called(program: ExportedProgram) -> dict[Any, KeptOperator]:
-    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
-    targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
+    targets: set[Any] = {node.target for node in nodes_of(program) if node.op == "call_function"}
     names = {namespace for namespace, _ in _operators}
     return {target: operator_of_call(target) for target in targets if getattr(target, "namespace", None) in names}

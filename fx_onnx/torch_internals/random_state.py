@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule
+
+from fx_onnx.torch_internals.operators import nodes_of
 
 __all__ = ["random_numbers_of"]
 
@@ -20,12 +21,9 @@ def random_numbers_of(program: ExportedProgram | None, seed: int | None = None) 
     Otherwise the random state stays as it is: another thread may draw meanwhile, and would draw the same numbers again.
     Nobody knows what the operators of other libraries draw, nor what a module without a program does.
     """
-    modules = () if program is None else (m for m in program.graph_module.modules() if isinstance(m, GraphModule))
-    if program is not None and not any(_may_draw(node) for module in modules for node in module.graph.nodes):
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        if seed is not None:
+    may_draw = program is None or any(map(_may_draw, nodes_of(program)))
+    with torch.random.fork_rng(devices=[], enabled=may_draw):
+        if may_draw and seed is not None:
             torch.manual_seed(seed)
         yield
 

@@ -54,9 +54,8 @@ class OwnTranslations:
             def begin(cls: Any) -> None:
                 if not is_installed("custom_translations"):  # the model may not call the function
                     stack.enter_context(replace_attribute(cls, "forward", lambda *_, **__: self._made()))
-                elif not is_begun:
-                    is_begun.append(True)
-                    self.room = self.room or self._made()
+                elif self.room is None:
+                    self.room = self._made()
                     stack.enter_context(self.room.traced())
 
             def define(cls: Any, *args: Any, **kwargs: Any) -> None:
@@ -64,12 +63,13 @@ class OwnTranslations:
                 if _has_symbolic(cls):
                     begin(cls)
 
-            is_begun: list[bool] = []
+            if self.room is not None:
+                stack.enter_context(self.room.traced())
             metaclass: Any = type(Function)
             initialize = metaclass.__init__
             stack.enter_context(replace_attribute(metaclass, "__init__", define))
             for cls in autograd_functions():
-                if self.room is not None or _has_symbolic(cls):
+                if _has_symbolic(cls):
                     begin(cls)
             yield
 

@@ -34,7 +34,7 @@ from fx_onnx.messages.source_lines import call_site, is_internal, user_frame
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
-from fx_onnx.torch_internals.operators import aten
+from fx_onnx.torch_internals.operators import aten, nodes_of
 from fx_onnx.torch_internals.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -316,8 +316,7 @@ def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator
         program: The captured program, in which torch records some assertions as operators.
         places: The places of the exceptions that the capture left out, as ``(file:line: code)``.
     """
-    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
-    recorded = [call_line(node).strip() for graph in graphs for node in graph.nodes if node.target in _ASSERTIONS]
+    recorded = [call_line(node).strip() for node in nodes_of(program) if node.target in _ASSERTIONS]
     recorded = ["" if line.startswith("(<") else line for line in recorded]  # the code of a branch is in no file
     counts = Counter((*places, *recorded))
     common = [line for line, _ in counts.most_common(3) if line]

@@ -32,6 +32,7 @@ from fx_onnx.onnx_model.tolerances import distance_of
 from fx_onnx.sizes.symbolic_sizes import is_data_dependent
 from fx_onnx.sizes.trial_sizes import resized_empty, with_other_values
 from fx_onnx.torch_internals.guard_private import as_made
+from fx_onnx.torch_internals.operators import nodes_of
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
@@ -289,8 +290,7 @@ class PairedRuns:
     @cached_property
     def nodes(self) -> list[torch.fx.Node]:
         """The nodes of the program and of the bodies of its control flow."""
-        modules = self._program.graph_module.modules()
-        return [node for module in modules if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes]
+        return list(nodes_of(self._program))
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:
