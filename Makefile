@@ -133,7 +133,7 @@ N ?= 1000
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --count $(N)
 
-# On a quiet machine; the tables of docs/benchmarks.md, docs/capture_time.md and the README, in this order.
+# On a quiet machine; the numbers of docs/benchmarks.md, docs/capture_time.md and the README, in this order.
 DYNAMIC := small_bert small_llama resnet50 t5_small dinov2 mamba
 benchmark: $(INSTALLED)
 	$(BIN)/python -m benchmarks.export_time
