@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ _SHOWN = ("torch", "onnx", "onnxruntime", "numpy", "transformers")
 
 def resolve(packages: str) -> Mapping[str, str] | str:
     """Returns the version of each package that pip would install beside fx_onnx, or pip's error."""
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
-    done = subprocess.run([*command, str(ROOT), *packages.split()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), done.stderr[-500:])
-    installed: list[Any] = json.loads(done.stdout)["install"]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    with tempfile.TemporaryDirectory() as folder:  # pip may print warnings to the standard output
+        report = Path(folder) / "report.json"
+        arguments = [*command, "--report", str(report), str(ROOT), *packages.split()]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), done.stderr[-500:])
+        installed: list[Any] = json.loads(report.read_text(encoding="utf-8"))["install"]
     return {package["metadata"]["name"].lower(): package["metadata"]["version"] for package in installed}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -13,8 +14,14 @@ from tools.client_requirements import main, resolve
 REPORT = {"install": [{"metadata": {"name": name, "version": "2.0"}} for name in ("Timm", "torch", "six")]}
 
 
-def pip(returncode: int, out: str = "", err: str = "") -> mock._patch[mock.Mock]:
-    return mock.patch.object(subprocess, "run", return_value=subprocess.CompletedProcess([], returncode, out, err))
+def pip(returncode: int, report: str = "", err: str = "") -> mock._patch[mock.Mock]:
+    """Replaces pip, which writes a report, and warnings to its standard output."""
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        Path(command[command.index("--report") + 1]).write_text(report)
+        return subprocess.CompletedProcess([], returncode, "WARNING: text", err)
+
+    return mock.patch.object(subprocess, "run", side_effect=run)
 
 
 def test_versions_are_those_of_pip(capsys: pytest.CaptureFixture[str]) -> None:
