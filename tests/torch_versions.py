@@ -23,7 +23,6 @@ NEEDS = {
     "exceptions in branches": Need("dynamo hides the message of an exception in a branch", "2.12"),
     "isclose broadcasts": Need("isclose does not broadcast its first argument", "2.12"),
     "scales of rows": Need("_scaled_mm takes one scale on the CPU", "2.12"),
-    "istft without values": Need("istft reads values, so that a run without values does not decide", "2.12"),
     "decomposition of max_pool2d_with_indices_backward": Need("torch has no decomposition of the operator", "2.12"),
     "nuclear norm of any size": Need("torch makes a number of the sizes", "2.12"),
     "uint8 products": Need("_int_mm takes int8 only, and _scaled_mm_v2 has no kernel for CPUs", "2.12"),

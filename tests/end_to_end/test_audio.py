@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import fx_onnx
 from tests.compare import assert_close
-from tests.torch_versions import needs
 
 RATE = 16000
 ANY_LENGTH = {0: "batch", 1: "time"}
@@ -213,14 +212,12 @@ def test_features(module: nn.Module) -> None:
     check(module, wave(2, 400), wave(3, 611), axes=ANY_LENGTH)
 
 
-@needs("istft without values")
 @pytest.mark.parametrize("longer", [0, 20, 100, -50])
 def test_frequency_filter(longer: int) -> None:
     """Tests lengths that end within the last frame, and lengths beyond it, which are filled with zeros."""
     check(FrequencyFilter(longer), wave(2, 400), wave(1, 640), axes=ANY_LENGTH)
 
 
-@needs("istft without values")
 def test_griffin_lim() -> None:
     first, second = (Spectrogram(power=1.0)(wave(*sizes)) for sizes in ((2, 400), (1, 640)))
     check(GriffinLim(), first, second, axes={0: "batch", 2: "frames"})

@@ -14,7 +14,7 @@ __all__ = ["SizeRuns"]
 _DECIDED_WITH_NUMBERS = {Outcome.DIFFERENT: 1, Outcome.RENUMBERED: 2, Outcome.UNKNOWN: 2}
 """What a run with numbers decides, or confirms, and at how many sizes; the others are like these."""
 
-_MOST_NUMBERS = 8  # how many runs with numbers one capture may cost
+_MOST_NUMBERS = 8  # how many runs with numbers one capture may cost; those that end in an exception cost little
 _FEW = 2**12  # how many elements the inputs of a run with numbers may have, if the example has less
 
 
@@ -104,7 +104,8 @@ class SizeRuns:
         if key not in self._of_numbers:
             outcome = Outcome.UNKNOWN
             most = max(self._sizes.elements(self._sizes.example), _FEW)
-            if len(self._of_numbers) < _MOST_NUMBERS and self._sizes.elements(sizes) <= most:
+            whole = [other for other in self._of_numbers.values() if other is not Outcome.RAISES]
+            if len(whole) < _MOST_NUMBERS and self._sizes.elements(sizes) <= most:
                 given = self._sizes.arguments(sizes, with_other_values())
                 outcome = self._runs.compare_numbers(*given)
                 self._seen[key] = self._runs.seen
