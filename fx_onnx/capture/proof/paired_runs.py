@@ -116,10 +116,12 @@ class PairedRuns:
             on_meta: Whether both run on tensors of the meta device, which is several times as fast. What needs the
                 device, a value, or a size that depends on data fails there.
         """
-        outcomes = {self._compare(given, on_meta, branch) for branch in self._branches}
-        one_is_enough = (Outcome.DIFFERENT, Outcome.DEPENDS, Outcome.RENUMBERED)
-        found = [outcome for outcome in one_is_enough if outcome in outcomes] or [*outcomes]
-        return found[0] if found[0] in one_is_enough or len(found) == 1 else Outcome.UNKNOWN
+        outcomes = set[Outcome]()
+        for branch in self._branches:
+            outcomes.add(outcome := self._compare(given, on_meta, branch))
+            if outcome in (Outcome.DIFFERENT, Outcome.DEPENDS, Outcome.RENUMBERED):  # one branch is enough
+                return outcome
+        return outcome if len(outcomes) == 1 else Outcome.UNKNOWN
 
     def _compare(self, given: Callable[[], tuple[Any, Any]], on_meta: bool, branch: bool) -> Outcome:
         """Compares the results where each condition in the program chooses the same branch."""
