@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -149,17 +149,20 @@ FAILURES: tuple[Failure, ...] = (
 )
 
 
-OLDER = {
-    "decomposition of max_pool2d_with_indices_backward": Failure(("max_pool2d_with_indices_backward",), ""),
-    "nuclear norm of any size": Failure(("norm/nuc",), "", dynamic=True),
-}
-"""What fails with the older versions of torch that lack it; see ``tests/torch_versions.py``."""
+OLDER = tuple(
+    Failure((name,), NEEDS[need].reason, dynamic=dynamic)
+    for need, name, dynamic in (
+        ("decomposition of max_pool2d_with_indices_backward", "max_pool2d_with_indices_backward", None),
+        ("nuclear norm of any size", "norm/nuc", True),
+    )
+    if not has(need)
+)
+"""What fails because the installed torch is older; see ``tests/torch_versions.py``."""
 
 
 def expected_failure(entry: Entry) -> Failure | None:
     """Returns the known failure of the entry, or None if the entry must pass."""
-    older = [replace(failure, reason=NEEDS[need].reason) for need, failure in OLDER.items() if not has(need)]
-    return next((failure for failure in (*FAILURES, *older) if failure.covers(entry)), None)
+    return next((failure for failure in (*FAILURES, *OLDER) if failure.covers(entry)), None)
 
 
 def reason(entry: Entry) -> str | None:

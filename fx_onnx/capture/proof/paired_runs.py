@@ -182,6 +182,7 @@ class PairedRuns:
         """
         if on_meta is not None:
             self._check_decidable(on_meta)
+            self._branch = True  # each call takes the same branches
             return self._run(self._call_module, partial(given, resized_empty), on_meta, number)[:2]
         return self._results_of_numbers(self._call_module, *given(with_other_values(number)), seed=number)
 
