@@ -334,6 +334,11 @@ def is_context_of(context: Any, function: type[torch.autograd.Function]) -> bool
     return type(context) is function._backward_cls
 
 
+def without_function_modes() -> AbstractContextManager[None]:
+    """Returns a context in which no mode sees the functions of torch; without torch's guard they see them: slower."""
+    return getattr(torch._C, "DisableTorchFunction", nullcontext)()
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """Returns a number that is equal for two living tensors exactly if they share a storage.
 

@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from fx_onnx.capture.patches.data_conditions import current_path
-from fx_onnx.sizes.symbolic_sizes import expression
+from fx_onnx.sizes.symbolic_sizes import expression, same_size
 from fx_onnx.torch_internals.guard_private import as_made
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import OpOverload, storage_id, storage_ids
@@ -68,7 +68,8 @@ class GraphInterpreter(torch.fx.Interpreter):
         if is_assertion and self._leaves_out(n.target):
             return None
         captured: Any = n.meta.get("val")
-        result = super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        result = getattr(self, n.op)(n.target, args, kwargs)
         if n in self._copies:
             result = self._kept(n, result)
         if self._others is None and isinstance(result, torch.fx.GraphModule):  # the body of a region, such as no_grad
@@ -109,8 +110,8 @@ class GraphInterpreter(torch.fx.Interpreter):
         source: Any = node.args[0]
         if result.shape == self.env[source].shape:
             return True
-        before, after = ([expression(size) for size in of.meta["val"].shape] for of in (source, node))
-        return before != after
+        before, after = source.meta["val"].shape, node.meta["val"].shape
+        return len(before) != len(after) or not all(map(same_size, before, after))
 
     def _leaves_out(self, assertion: Any) -> bool:
         """Returns whether an assertion is left out. On one path of a model, its conditions tell more, which stay."""

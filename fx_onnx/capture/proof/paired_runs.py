@@ -214,7 +214,8 @@ class PairedRuns:
             stack.enter_context(numbers)
             if self._bodies:
                 stack.enter_context(replace_attribute(torch, "compile", _uncompiled))
-            with OnMeta(self._device) if on_meta and self._device else nullcontext():
+            asks_device = run != self._run_program or torch.ops.higher_order.wrap_with_autocast in self._higher_order
+            with OnMeta(self._device) if on_meta and self._device and asks_device else nullcontext():
                 results = run(*inputs, weights)
             leaves = pytree.tree_leaves(pytree.tree_map_only(torch.Tensor, numbers.placed, results))
             values = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
@@ -275,8 +276,12 @@ class PairedRuns:
     @cached_property
     def _bodies(self) -> set[Any]:
         """The operators of the program with bodies, which torch compiles outside of a capture."""
-        targets = {node.target for node in self.nodes if isinstance(node.target, HigherOrderOperator)}
-        return {target for target in targets if not str(target).startswith("wrap_")}
+        return {operator for operator in self._higher_order if not str(operator).startswith("wrap_")}
+
+    @cached_property
+    def _higher_order(self) -> set[Any]:
+        """Those, and the operators of regions, such as ``wrap_with_autocast``."""
+        return {node.target for node in self.nodes if isinstance(node.target, HigherOrderOperator)}
 
     @property
     def _branches(self) -> Sequence[bool]:

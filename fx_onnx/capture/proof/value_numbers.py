@@ -10,6 +10,7 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import torch
 
 from fx_onnx.capture.proof.run_modes import Undecidable
 from fx_onnx.messages.source_lines import innermost_line
+from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_differences import shape_kernel
 from fx_onnx.torch_internals.torch_private import (
     FakeTensor,
@@ -27,6 +29,7 @@ from fx_onnx.torch_internals.torch_private import (
     storage_id,
     symbolic_expression,
     unset_fake_temporarily,
+    without_function_modes,
 )
 
 __all__ = ["ValueNumbers"]
@@ -68,7 +71,7 @@ class ValueNumbers(TorchDispatchMode):
         self._results: dict[Hashable, Any] = {}  # of a call on the meta device
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
-        self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
+        self._places: dict[Hashable, int] = {}  # the number of the first view of these elements of a memory
         self._scalars: dict[int, Any] = {}  # the value of each number of a tensor that has one value, which is known
         self.versions: dict[int, int] = {}
         self.conditions: list[Hashable] = []  # what chooses the branches of the run, in its order
@@ -110,7 +113,6 @@ class ValueNumbers(TorchDispatchMode):
     def define(self, tensor: torch.Tensor, number: int) -> None:
         """Gives the data of a tensor a number."""
         self._tensors[id(tensor)] = tensor, number
-        self._places.setdefault(self._elements(tensor), number)
 
     def _elements(self, tensor: torch.Tensor) -> Hashable:
         """Returns which elements of a memory a tensor has, in their order; axes of size 1 do not count."""
@@ -159,7 +161,7 @@ class ValueNumbers(TorchDispatchMode):
         return self.shape(value) if _is_empty(value) else self.read(value)
 
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
-        return self._own_number(tensor), self.versions.get(storage_id(tensor))
+        return self._own_number(tensor), self.versions.get(storage_id(tensor)) if self.versions else None
 
     def _own_number(self, tensor: torch.Tensor) -> int:
         if id(tensor) not in self._tensors:
@@ -173,20 +175,22 @@ class ValueNumbers(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the operator and numbers its results."""
-        kwargs = kwargs or {}
         if func is torch.ops.higher_order.cond:
             self.conditions.append(self.read(args[0]))
             with self:
                 return args[1 if self._branch else 2](*args[3])
         if not isinstance(func, OpOverload):
             raise Undecidable(str(func))
-        schema = _schema(func)
+        with without_function_modes() if self._on_meta else nullcontext():  # they see each question for a shape
+            return self._numbered_call(func, _schema(func), args, kwargs or {})
+
+    def _numbered_call(self, func: OpOverload, schema: _Schema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._on_meta:
             if schema.needs_values:
                 raise Undecidable(str(func))
             args, kwargs = self._moved(schema, args, kwargs)
         given = _arguments(schema, args, kwargs)
-        leaves = list(_leaves(given))
+        leaves = _leaves(given)
         read = self._read_all(schema, leaves)
         self._last = schema, leaves
         result = self._called(func, schema, args, kwargs, leaves)
@@ -206,13 +210,15 @@ class ValueNumbers(TorchDispatchMode):
     def _numbered(self, schema: _Schema, given: list[Any], result: Any, key: int) -> Any:
         """Numbers the results of a call, and returns them; those of sizes that depend on data have the chosen ones."""
         first = given[0] if given and isinstance(given[0], torch.Tensor) else None
-        for index, value in enumerate(_leaves([result])):
-            self._define_symbols(self.number(key, index), value.shape if isinstance(value, torch.Tensor) else [value])
+        values = _leaves([result])
+        numbers = [self.number(key, index) for index in range(len(values))]
+        for number, value in () if self._on_meta else zip(numbers, values, strict=True):
+            self._define_symbols(number, value.shape if isinstance(value, torch.Tensor) else [value])
         if schema.name == "scalar_tensor":
-            self._scalars[self.number(key, 0)] = given[0]
-        result = result if self._chosen is None else pytree.tree_map(self._with_sizes, result)
-        for index, value in enumerate(_leaves([result])):
-            number = self.number(key, index)
+            self._scalars[numbers[0]] = given[0]
+        if self._chosen is not None:
+            values = _leaves([result := pytree.tree_map(self._with_sizes, result)])
+        for number, value in zip(numbers, values, strict=True):
             if isinstance(value, torch.Tensor) and value is not first:
                 self._define_result(schema, value, first, number)
         return result
@@ -240,21 +246,21 @@ class ValueNumbers(TorchDispatchMode):
         """Calls an operator; on the meta device, the layouts of the arguments tell those of the results."""
         if self._on_meta and schema.writes_own_shape:
             return leaves[0]  # the meta kernel of some, such as hardswish_, computes all steps
-        kernel = shape_kernel(func)
         if not self._on_meta or schema.is_mutable or schema.may_view:
-            return kernel(*args, **kwargs)
+            return schema.kernel(*args, **kwargs)
         key = func, *map(_layout, leaves)
         if key not in self._results:
-            self._results[key] = kernel(*args, **kwargs)
-        return pytree.tree_map_only(torch.Tensor, _anew, self._results[key])
+            self._results[key] = _SHAPES.get(func, schema.kernel)(*args, **kwargs)
+        return _anew(self._results[key])
 
     def _moved(self, schema: _Schema, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Returns the arguments of a call on the meta device."""
         if schema.takes_device:
             kwargs = {**kwargs, "device": _META}
-        given = _leaves((args, kwargs.values()))
-        if any(isinstance(leaf, torch.Tensor) and not leaf.is_meta for leaf in given):
-            args, kwargs = pytree.tree_map_only(torch.Tensor, self.placed, (args, kwargs))
+        for leaf in _leaves((args, kwargs.values())):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_meta:
+                args, kwargs = pytree.tree_map_only(torch.Tensor, self.placed, (args, kwargs))
+                break
         return args, kwargs
 
     def placed(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -270,24 +276,20 @@ class ValueNumbers(TorchDispatchMode):
 
     def _define_result(self, schema: _Schema, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
-        if given is not None and schema.name in _MOVES and given.dtype == result.dtype:
-            value = self._scalars.get(self._own_number(given))
-            if value is not None:
-                self._scalars[number] = value
-        same = (
-            given is not None
-            and given.dtype == result.dtype
-            and self._size(given.numel()) == self._size(result.numel())
-        )
-        is_view = given is not None and schema.may_view and storage_id(given) == storage_id(result)
-        if is_view and (known := self._places.get(self._elements(result))) is not None:
-            self.define(result, known)
-        elif given is None or not (schema.name in _MOVES and same):
+        if given is None:
             self.define(result, number)
-        elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
-            self.define(result, self._own_number(given))
-        else:
-            self.define(result, self.number("copy", *self._data(given)))
+            return
+        moves = schema.name in _MOVES and given.dtype == result.dtype
+        if moves and (value := self._scalars.get(self._own_number(given))) is not None:
+            self._scalars[number] = value
+        shares = storage_id(given) == storage_id(result)
+        if moves and self._size(given.numel()) == self._size(result.numel()):
+            is_copy = not shares and storage_id(given) in self.versions
+            number = self.number("copy", *self._data(given)) if is_copy else self._own_number(given)
+        if shares and schema.may_view:
+            self._places.setdefault(self._elements(given), self._own_number(given))
+            number = self._places.setdefault(self._elements(result), number)
+        self.define(result, number)
 
 
 def _is_empty(value: Any) -> bool:
@@ -295,9 +297,11 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and any(isinstance(size, int) and not size for size in value.shape)
 
 
-def _anew(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a new tensor on the meta device with the layout of another one."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+def _anew(result: Any) -> Any:
+    """Returns a result with new tensors on the meta device, which have the layouts of its tensors."""
+    if isinstance(result, torch.Tensor):
+        return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=_META)
+    return type(result)(map(_anew, result)) if isinstance(result, (list, tuple)) else result
 
 
 def _layout(value: Any) -> Hashable:
@@ -306,10 +310,12 @@ def _layout(value: Any) -> Hashable:
     return (value.shape, value.stride(), value.dtype) if is_tensor else (type(value), str(value))
 
 
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """Yields the values, and those in lists among them."""
+def _leaves(values: Iterable[Any]) -> list[Any]:
+    """Returns the values, and those in lists among them."""
+    found: list[Any] = []
     for value in values:
-        yield from _leaves(value) if isinstance(value, _LISTS) else (value,)
+        found += _leaves(value) if isinstance(value, _LISTS) else (value,)
+    return found
 
 
 class _Schema(NamedTuple):
@@ -324,6 +330,7 @@ class _Schema(NamedTuple):
     draws: bool  # random numbers
     needs_values: bool  # an index does for a mask only, which its kernel for meta tensors refuses
     takes_device: bool
+    kernel: Callable[..., Any]
 
 
 @cache
@@ -342,7 +349,29 @@ def _schema(func: OpOverload) -> _Schema:
         torch.Tag.nondeterministic_seeded in func.tags,
         not _NEEDS_VALUES.isdisjoint(func.tags) and func._schema.name != "aten::index",
         any(argument.name == "device" for argument in arguments),
+        shape_kernel(func),
     )
+
+
+def _batch_norm(input: torch.Tensor, *given: Any) -> tuple[torch.Tensor, ...]:
+    *channels, training, _, _ = given
+    torch._check(all(values is None or values.numel() == input.shape[1] for values in channels))
+    statistics = [input.new_empty(input.shape[1] if training else 0) for _ in range(2)]
+    return torch.empty_like(input), *statistics
+
+
+def _layer_norm(input: torch.Tensor, sizes: Sequence[int], *given: Any) -> tuple[torch.Tensor, ...]:
+    outer = input.ndim - len(sizes)
+    torch._check([*input.shape[outer:]] == [*sizes], lambda: f"the normalized axes of {[*input.shape]} are not {sizes}")
+    statistics = [input.new_empty([*input.shape[:outer], *[1] * len(sizes)]) for _ in range(2)]
+    return input.new_empty(input.shape), *statistics
+
+
+_SHAPES: Mapping[Any, Callable[..., Any]] = {
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_layer_norm.default: _layer_norm,
+}
+"""What tells the shapes of an operator whose kernel for the meta device computes all steps in Python."""
 
 
 def _arguments(schema: _Schema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
