@@ -433,7 +433,7 @@ def _export(
             return error
         share_storages(program.graph)
         changed = record.changed_values
-        runs = PairedRuns(model, program, None if changed is None else changed.left)
+        runs = PairedRuns(model, program, None if changed is None else changed.state)
         facts = SizeProof(request, program, runs)
         facts.conditions, facts.raising_axes, facts.other_line  # noqa: B018  decided now, as in the capture
         of_data = data_sizes(facts, runs)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
 
-from fx_onnx.capture.patches.data_conditions import is_traced
 from fx_onnx.capture.patches.module_hooks import watch_calls
-from fx_onnx.capture.python_values import RANDOM, Place, PythonState, Values, changed_leaves, kind_of_change, names_in
+from fx_onnx.capture.python_values import RANDOM, Place, PythonState, changed_leaves, kind_of_change, names_in
 from fx_onnx.messages.source_lines import is_internal, is_library
 from fx_onnx.onnx_model import dtypes
 
@@ -77,13 +76,8 @@ class ChangedValues:
         buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}
         self.model, self.state, self.values = model, PythonState(model, buffers), list[ChangedValue]()
 
-    @property
-    def left(self) -> PythonState:
-        """What the trace has left: the state before, or what is there now if the forward changed something."""
-        return self.state.again() if self.values else self.state
-
-    def compare(self) -> Mapping[Place, Values]:
-        """Returns the values, and keeps those that differ from before. One that the forward has made counts too."""
+    def compare(self) -> None:
+        """Keeps the values that differ from before. One that the forward has made counts too."""
         before, after = self.state.values, self.state.again().values
         changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
         replaced = tuple(
@@ -96,44 +90,39 @@ class ChangedValues:
             for place, pairs in changes.items()
             if pairs and not f"{place.owner}.".startswith(replaced)
         ]
-        return after
 
 
 @contextmanager
 def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
-    """Yields what receives the values that the forward changes within the context.
+    """Yields what receives the values that the forward changes within the context, and restores them at the end.
 
-    torch.export restores the attributes after the call of the model, so they are compared when it ends. Those that the
-    forward creates stay; traced tensors, which have no values, are removed, and so are buffers that the forward
-    makes, which the program does not have. A tensor into which the forward writes what depends on no input, as in
-    ``self.calls.add_(1)``, has a new value after the trace; it is restored.
+    torch.export restores the attributes after the call of the model, so they are compared when it ends. Buffers that
+    the forward makes are removed then, because the program does not have them. A tensor into which the forward writes
+    what depends on no input, as in ``self.calls.add_(1)``, has a new value after the trace.
     """
-    changed, after = ChangedValues(model), dict[Place, Values]()
+    changed, is_traced_call = ChangedValues(model), True
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
 
     def compare(call: Callable[[], Any]) -> Any:
+        nonlocal is_traced_call
         result = call()
-        if after:  # the calls after the trace are trials
+        if not is_traced_call:  # the calls after the trace are trials
             return result
-        after.update(changed.compare())
+        is_traced_call = False
+        changed.compare()
         for module, own in buffers:
             for name in module._buffers.keys() - own.keys():
                 del module._buffers[name]
             module._buffers.update({name: None for name, value in own.items() if value is None})
         return result
 
-    before = changed.state.values
-    all_values = (value for leaves in before.values() for value in leaves.values())
+    all_values = (value for leaves in changed.state.values.values() for value in leaves.values())
     tensors = [(value, value.detach().clone()) for value in all_values if _may_be_state(value)]
     try:
         with watch_calls({model: compare}):
             yield changed
     finally:
-        changed.state.restore_hooks()
-        for place, leaves in (after or changed.state.again().values).items():
-            is_traced_value = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
-            if is_traced_value and place not in before and isinstance(place.owner, str):
-                delattr(model.get_submodule(place.owner), place.name)
+        changed.state.restore()
         for tensor, old in tensors:
             if not torch.equal(tensor, old):
                 tensor.detach().copy_(old)

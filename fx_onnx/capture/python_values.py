@@ -63,8 +63,8 @@ _ATOMS = frozenset(_NUMBERS)
 """The classes of most values, which hold no others."""
 _SEQUENCES: tuple[type[Any], ...] = (list, tuple, deque, set)
 _DICTS = (dict, OrderedDict, defaultdict)
-_NESTED = 3
-"""How deep containers and objects are compared: a dict of lists of dicts."""
+_NESTED = 8
+"""How deep containers and objects are compared and restored."""
 _MAX_ELEMENTS = 2**20
 """The size of the largest array that is compared."""
 _MISSING = object()
@@ -165,12 +165,6 @@ class PythonState:
                 setattr(space, place.name, _copy_of_iterator(value))
         for place, container, items in self._containers:
             if place not in left:
-                _refill(container, items)
-
-    def restore_hooks(self) -> None:
-        """Restores what hooks wrote to, such as a list of features, because an export is no call of the model."""
-        for place, container, items in self._containers:
-            if place is _HOOKS:
                 _refill(container, items)
 
 

@@ -58,7 +58,6 @@ class _Calls:
 
     def __init__(self, changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> None:
         self._state, self._runs, self._places = changed.state, runs, {value.place for value in changed.values}
-        self._left = runs.state or changed.state  # what the trace has left stays
         self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
         self._given = [
@@ -74,7 +73,7 @@ class _Calls:
             except (Undecidable, *UNDECIDED):
                 continue
             finally:
-                self._left.restore(shared=self._places)
+                self._state.restore(shared=self._places)
             if Outcome.DIFFERENT in outcomes:
                 return True
             if outcomes == {Outcome.EQUAL} and count == _CALLS:
@@ -138,5 +137,5 @@ class _Calls:
             pass
         finally:
             sys.settrace(outer)
-            self._left.restore(shared=self._places)
+            self._state.restore(shared=self._places)
         return lines

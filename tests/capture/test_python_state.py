@@ -384,7 +384,30 @@ def test_attributes_that_the_forward_creates_are_removed() -> None:
     model = New().eval()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
         fx_onnx.export(model, (torch.ones(2),))
-    assert not hasattr(model, "state") and model.called
+    assert not hasattr(model, "state") and not hasattr(model, "called")
+
+
+class Deep(nn.Module):
+    def __init__(self, truncates: bool) -> None:
+        super().__init__()
+        self.state: Any = {"a": [({"b": [[1]]},)]}
+        self.truncates = truncates
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state["a"][0][0]["b"][0].append(len(self.state["a"]))
+        self.state["a"].append(1)
+        return x[: int(x.shape[0] * 0.7)] if self.truncates else x + 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_containers_are_the_same_objects_with_the_same_items(strict: bool) -> None:
+    model = Deep(truncates=strict).eval()
+    outer, inner = model.state, model.state["a"][0][0]["b"][0]
+    program = fx_onnx.export(model, (torch.ones(5),), dynamic_shapes=({0: "n"},))
+    notes = {stage.name: stage.note for stage in program.export_facts.stages}
+    assert ("strict mode" in notes["capture"]) is strict
+    assert model.state is outer and model.state["a"][0][0]["b"][0] is inner
+    assert model.state == {"a": [({"b": [[1]]},)]}
 
 
 def test_a_tensor_that_is_written_in_place_is_a_state_and_stays_as_it_was() -> None:

@@ -26,9 +26,9 @@ from fx_onnx.capture.patches import (
 from fx_onnx.capture.patches.data_conditions import watch_conditions
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
-from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.patches.weight_values import WeightValues
 from fx_onnx.capture.python_state import ChangedValues, record_changed_values
+from fx_onnx.capture.python_values import PythonState
 from fx_onnx.extension_points.rooms import TABLE, find, is_installed
 from fx_onnx.torch_internals.garbage import no_collection
 from fx_onnx.torch_internals.threads import is_current
@@ -129,9 +129,9 @@ def _apply(stack: ExitStack, model: torch.nn.Module, strict: bool, changes: Chan
     enter(torch_functions.refuse_gradients_of_weights(model))
     if changes.with_backward:
         enter(find("capture", "backward passes")())
-    enter(keep_containers(model))
     enter(watch_modules(model, strict))
     if strict:
+        stack.callback(PythonState(model).restore)
         return TraceRecord()
     weights = WeightValues(model)
     enter(weights.watched())

@@ -12,7 +12,6 @@ import functools
 import itertools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
@@ -33,11 +32,11 @@ from fx_onnx.capture.patches.patching import (
     exchange_attribute,
     replace_attribute,
 )
-from fx_onnx.torch_internals.threads import attribute_of_thread, in_this_thread, is_current, restore_items
+from fx_onnx.torch_internals.threads import attribute_of_thread, in_this_thread, is_current
 from fx_onnx.torch_internals.torch_differences import newer_than, older_than
 from fx_onnx.torch_internals.torch_private import control_flow_settings, tensor_min_max
 
-__all__ = ["PATCHES", "dicts_of_this_thread", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
+__all__ = ["PATCHES", "dicts_of_this_thread", "set_tracing_flags", "weights_of_this_thread"]
 
 
 def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Any]:
@@ -119,7 +118,6 @@ def _or_tracing(flag: Callable[[], bool]) -> Callable[[], bool]:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 _DICTS = ("_parameters", "_buffers")
-_PLAIN_DICTS = (dict, OrderedDict)
 
 # The lists that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if a parameter
 # is another tensor than before. Here the current thread computes them from its own parameters.
@@ -169,40 +167,6 @@ def dicts_of_this_thread(modules: Iterable[nn.Module], names: Iterable[str]) -> 
     finally:
         for attributes, name, content in shared:
             attributes[name] = content
-
-
-@contextmanager
-def keep_containers(module: nn.Module) -> Iterator[None]:
-    """Makes the lists and dicts in the attributes of the modules the same objects as before, when the context ends.
-
-    torch.export restores what a forward changed in them, but leaves copies.
-    """
-    before = [(vars(submodule), dict(vars(submodule))) for submodule in module.modules()]
-    try:
-        yield
-    finally:
-        for attributes, originals in before:
-            for name in originals.keys() & attributes.keys():
-                restored = attributes[name]
-                if (same := _same_containers(originals[name], restored)) is not restored:
-                    attributes[name] = same
-
-
-def _same_containers(original: Any, restored: Any) -> Any:
-    """Returns ``restored``, but in the list, dict or tuple ``original``, and so for the containers in it."""
-    if original is restored or type(original) is not type(restored):
-        return restored
-    if isinstance(original, tuple):
-        return original if [id(item) for item in original] == [id(item) for item in restored] else restored
-    if type(original) is list:
-        if len(original) == len(restored):
-            restored = [_same_containers(*pair) for pair in zip(original, restored, strict=True)]
-        original[:] = restored
-        return original
-    if type(original) in _PLAIN_DICTS:
-        restore_items(original, {key: _same_containers(original.get(key), item) for key, item in restored.items()})
-        return original
-    return restored
 
 
 class _DictOfThread(dict[str, Any]):
