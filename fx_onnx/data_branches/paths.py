@@ -27,19 +27,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.captured import Captured, DataCondition
-from fx_onnx.capture.patches.data_conditions import (
-    UNDECIDED,
-    DataPath,
-    OffPathError,
-    Told,
-    is_of_model,
-    is_traced,
-    on_path,
-)
+from fx_onnx.capture.patches.data_conditions import UNDECIDED, OffPathError, is_traced, on_path
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.patches.weight_values import is_function, is_written
 from fx_onnx.capture.python_values import Place, PythonState, Values, changed_leaves
 from fx_onnx.data_branches.condition import mark
+from fx_onnx.data_branches.path_answers import PathAnswers, Told, is_of_model
 from fx_onnx.data_branches.while_loops import rewritten_loop
 from fx_onnx.messages.errors import CaptureError, OnnxExporterError
 from fx_onnx.messages.message_ids import MessageId
@@ -58,7 +51,7 @@ _MOST_NODES = 2**12  # how many calls a condition is compared by
 _NEGATIONS = {aten.logical_not.default, aten.bitwise_not.default}
 
 
-class _Answers(DataPath):
+class _Answers(PathAnswers):
     """The answers on one path.
 
     Attributes:

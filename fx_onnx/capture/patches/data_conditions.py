@@ -14,23 +14,23 @@ from __future__ import annotations
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import CodeType
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.patches.module_hooks import watch_calls
-from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
+from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.capture.patches.tensor_numbers import remember_number
 from fx_onnx.messages.errors import OnnxExporterError
-from fx_onnx.messages.source_lines import call_site, is_internal, user_frame
+from fx_onnx.messages.source_lines import is_internal
 from fx_onnx.onnx_model.metadata import call_line
 from fx_onnx.torch_internals import threads
 from fx_onnx.torch_internals.guard_private import answered_by_sizes
@@ -40,23 +40,17 @@ from fx_onnx.torch_internals.torch_private import (
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
 )
-from fx_onnx.torch_internals.trace_private import is_recorded
 
 __all__ = [
-    "UNDECIDED", "DataPath", "OffPathError", "Redirected", "Told", "calling_frame", "current_path",
-    "is_condition", "is_number", "is_of_model", "is_traced", "left_out_checks", "on_path", "raise_handled",
-    "watch_conditions",
+    "UNDECIDED", "DataPath", "OffPathError", "Redirected", "calling_frame", "current_path", "is_condition", "is_number",
+    "is_traced", "left_out_checks", "on_path", "raise_handled", "watch_conditions",
 ]  # fmt: skip
 
 UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
 """What torch raises where a condition, a number or a size depends on data."""
 _CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _DISPATCHING = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
-_TORCH = Path(torch.__file__).parent
-_AS_MODELS = (
-    str(Path(__file__).with_name("torch_functions.py")),
-    *(str(_TORCH / name) for name in ("_tensor.py", "nn", "distributions", "functional.py", "_export")),
-)
+_PACKAGE = str(Path(__file__).parents[2])
 _ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
@@ -72,72 +66,17 @@ class OffPathError(OnnxExporterError):
     """Raised by a captured program that is one path of a model, where data or sizes take another branch."""
 
 
-class Told(NamedTuple):
-    """What a conversion to a bool returned.
-
-    Attributes:
-        answer: The answer; None if torch knew it.
-        is_new: Whether the program gets the condition.
-    """
-
-    answer: bool | None = None
-    is_new: bool = False
-
-
 class DataPath(ABC):
-    """The answers to the conditions on data on one path through the forward.
-
-    A run of the forward after the trace gets the answers of the trace, by the place of the call.
-
-    Attributes:
-        is_trace: whether no run has ended since ``begin``.
-        converts: whether torch converts a value, which calls each mode that sees functions.
-    """
-
-    def __init__(self) -> None:
-        self._told = defaultdict[Any, list[Told]](list)
-        self._calls = Counter[Any]()
-
-    def begin(self) -> None:
-        """Begins a trace: the capture of a path may take several."""
-        self._told.clear()
-        self.is_trace, self.converts = True, False
-
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Runs the forward."""
-        self._calls.clear()
-        try:
-            return call()
-        finally:
-            self.is_trace = False
-
-    def recall(self, frame: Any, value: Any) -> Told | None:
-        """Returns what the trace was told where a frame converts a value to a bool; None in the trace itself."""
-        site = _site(frame, value)
-        told, count = self._told[site], self._calls[site]
-        self._calls[site] += 1
-        return told[count] if count < len(told) else None
-
-    def keep(self, frame: Any, value: Any, told: Told) -> Told:
-        """Keeps what the trace is told."""
-        self._told[_site(frame, value)].append(told)
-        return told
+    """The answers to the conditions on data on one path through the forward."""
 
     @abstractmethod
-    def decide(self, value: Any, frame: Any) -> Told:
-        """Returns the answer for a tensor or a symbolic bool that a frame converts."""
+    def watched(self, model: torch.nn.Module, errors: list[Exception]) -> AbstractContextManager[None]:
+        """Returns the context of a trace in which the path answers what torch cannot decide.
 
-    @abstractmethod
-    def mark(self, value: Any, answer: bool) -> None:
-        """Records a condition and its answer in the program."""
-
-
-def _site(frame: Any, value: Any) -> Any:
-    """Returns the call of the model's code, and whether it converts a tensor.
-
-    torch's code around it is another one after the trace, and Python then compares sizes without asking anyone.
-    """
-    return call_site(user_frame(frame)), isinstance(value, torch.Tensor)
+        Args:
+            model: The model that is traced; a run of it after the trace gets the answers of the trace.
+            errors: The errors of torch about conditions; an answered one is removed.
+        """
 
 
 _path: ContextVar[DataPath | None] = ContextVar("fx_onnx_path", default=None)
@@ -169,8 +108,14 @@ def is_number(error: Exception) -> bool:
 
 
 def _called(error: Exception) -> list[str]:
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if _converts(frame.f_code)]
     return [getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames]
+
+
+def _converts(code: CodeType) -> bool:
+    """Returns whether code is that of this file, or of what answers conversions to a bool on a path."""
+    is_answer = code.co_name == "__bool__" and code.co_filename.startswith(_PACKAGE)
+    return code.co_filename == __file__ or is_answer
 
 
 # torch asks for these facts of each weight often, before the model runs. No mode changes them.
@@ -236,62 +181,11 @@ def watch_conditions(model: torch.nn.Module, errors: list[Exception]) -> Iterato
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_EVALUATE, Around(answering), "A model could catch the error.")]))
         if path is not None:
-            path.begin()
-            stack.enter_context(watch_calls({model: path.run}))
-            replaced = {kind: _answering(kind.__bool__, path, errors) for kind in (torch.Tensor, torch.SymBool)}
-            is_nonzero = _is_nonzero(replaced[torch.SymBool])
-            for kind, convert in (*replaced.items(), (torch.SymInt, is_nonzero), (torch.SymFloat, is_nonzero)):
-                stack.enter_context(replace_attribute(kind, "__bool__", convert))
+            stack.enter_context(path.watched(model, errors))
         yield
 
 
 _EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_sym_node"
-
-
-def _answering(convert: Callable[[Any], bool], path: DataPath, errors: list[Exception]) -> Any:
-    """Returns a replacement of ``__bool__`` that answers as a path does what torch cannot decide."""
-
-    def __bool__(self: Any) -> bool:
-        frame = calling_frame()
-        if not is_of_model(frame.f_code.co_filename) or path.converts:
-            return convert(self)
-        told, count = path.recall(frame, self), len(errors)
-        if told is None or told.answer is None:
-            path.converts = True
-            try:
-                answer = convert(self)
-                if told is None:
-                    path.keep(frame, self, Told())
-                return answer
-            except UNDECIDED:
-                if told is not None or not path.is_trace:
-                    raise
-                if isinstance(self, torch.Tensor) and not is_recorded(self):
-                    raise  # within an operator, whose calls the program does not have
-                del errors[count:]
-            finally:
-                path.converts = False
-            told = path.keep(frame, self, path.decide(self, frame))
-        if told.is_new:
-            path.mark(self, bool(told.answer))
-        return bool(told.answer)
-
-    return __bool__
-
-
-def _is_nonzero(convert: Callable[[Any], bool]) -> Any:
-    """Returns a replacement of ``__bool__`` of a symbolic number, which converts its comparison with 0."""
-
-    def __bool__(self: Any) -> bool:
-        condition = self != 0
-        return condition if isinstance(condition, bool) else convert(condition)
-
-    return __bool__
-
-
-def is_of_model(filename: str) -> bool:
-    """Returns whether a file has the code of a model, or functions of torch that decide and raise as such code does."""
-    return not is_internal(filename) or filename.startswith(_AS_MODELS)
 
 
 def calling_frame() -> Any:
