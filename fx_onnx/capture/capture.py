@@ -31,7 +31,7 @@ from fx_onnx.capture.diagnostics import (
     summarize,
 )
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters, mode_of_this_thread
+from fx_onnx.capture.eager_model import frozen_quantizers, has_mode, in_mode, mode_matters, mode_of_this_thread
 from fx_onnx.capture.examples import (
     Example,
     enlarged_examples,
@@ -51,7 +51,6 @@ from fx_onnx.capture.patches.data_conditions import (
     left_out_checks,
     raise_handled,
 )
-from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.proof.data_sizes import data_sizes
 from fx_onnx.capture.proof.dim_relations import dim_relations
 from fx_onnx.capture.proof.dim_summaries import dim_table
@@ -146,7 +145,7 @@ def capture(request: Request, decided: Decided = lambda text: None) -> Capture:
         in_wanted_mode = in_mode(request.model, request.training, mode_of_this_thread())
         interpreted = interpreted_submodules(request.model)
         marks = keep_marks((request.args, request.kwargs))
-        with CAPTURE_LOCK, interpreted, in_wanted_mode, freeze_fake_quantizers(request.model), marks:
+        with CAPTURE_LOCK, interpreted, in_wanted_mode, frozen_quantizers(request.model), marks:
             results = list(_capture_paths(request, request.model, decided))
     for decision in dict.fromkeys(decision for result in results for decision in result.decisions):
         decided(decision)

@@ -13,7 +13,6 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.export_flag import PATCHES, exporting
-from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches, exchange_attribute
 from fx_onnx.extension_points import rooms
 from fx_onnx.requests.export_modes import TrainingMode
@@ -22,9 +21,12 @@ from fx_onnx.requests.scripts import InterpretedModule
 from fx_onnx.torch_internals.threads import attribute_of_thread
 
 __all__ = [
-    "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters",
+    "EagerModel", "copy_without_weights", "eager_model", "frozen_quantizers", "has_mode", "in_mode", "mode_matters",
     "mode_of_this_thread", "tensor_attributes",
 ]  # fmt: skip
+
+
+_QUANTIZATION = ("torch.ao.", "torchao.quantization.pt2e.")  # the packages with fake quantizers and observers
 
 
 class EagerModel(torch.nn.Module):
@@ -45,7 +47,7 @@ class EagerModel(torch.nn.Module):
         """Runs the copy."""
         args, kwargs = self.request.with_floats((args, kwargs))
         training = in_mode(self.module, self.request.training)
-        with training, freeze_fake_quantizers(self.module), exporting(), apply_patches(PATCHES):
+        with training, frozen_quantizers(self.module), exporting(), apply_patches(PATCHES):
             return self.module(*args, **kwargs)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
@@ -55,6 +57,13 @@ class EagerModel(torch.nn.Module):
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Returns those of the copy."""
         yield from self.module.named_buffers(*args, **kwargs)
+
+
+def frozen_quantizers(model: torch.nn.Module) -> AbstractContextManager[None]:
+    """Returns the context in which the fake quantizers of a model compute with their current scales."""
+    bases = {base for kind in set(map(type, model.modules())) for base in kind.__mro__}
+    has_some = any(f"{base.__module__}.".startswith(_QUANTIZATION) for base in bases)
+    return rooms.find("capture", "fake quantizers")(model) if has_some else nullcontext()
 
 
 def eager_model(request: Request) -> EagerModel | None:

@@ -192,6 +192,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "capture": {
         "faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing",
         "paths": "fx_onnx.data_branches.paths:capture_paths",
+        "fake quantizers": "fx_onnx.quantized_weights.fake_quantizers:freeze_fake_quantizers",
         "backward passes": "fx_onnx.gradients.backward_passes:record_backward",
         "grad_increment_nesting": "fx_onnx.gradients.transforms:nesting",
         "_jvp_with_argnums": "fx_onnx.gradients.transforms:jvp",

@@ -1,4 +1,4 @@
-"""Patches the fake quantizers of torch's eager-mode quantization and of PT2E in torchao.
+"""Replaces the forwards of the fake quantizers of torch's eager-mode quantization and of PT2E in torchao.
 
 A fake quantizer reads from its buffers whether it observes and whether it quantizes. torch.export takes this for a
 data-dependent branch. During the capture, the values that the buffers have now are constants. A model that was prepared
