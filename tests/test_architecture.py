@@ -49,6 +49,7 @@ MAY_IMPORT = {
     "gradients": set(),
     "integrations": set(),
     "libraries": set(),
+    "packed_sequences": set(),
     "quantized_weights": set(),
     "references": set(),
     "report": {"verification"},

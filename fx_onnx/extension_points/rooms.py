@@ -28,6 +28,7 @@ ROOMS: Mapping[str, str] = {
     "gradients": "exports forwards that compute gradients",
     "integrations": "lets other programs export through fx_onnx",
     "libraries": "exports the models of transformers and torchvision that need replacements in these libraries",
+    "packed_sequences": "exports an RNN, LSTM or GRU of packed sequences",
     "quantized_weights": "exports weights of 8, 4 and 2 bits",
     "references": "saves models that read their weights from the files of a checkpoint",
     "report": "writes reports",
@@ -192,6 +193,9 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "capture": {
         "faster tracing": "fx_onnx.faster_tracing.exact_replacements:faster_tracing",
         "paths": "fx_onnx.data_branches.paths:capture_paths",
+        "pack_padded_sequence": "fx_onnx.packed_sequences.sequences:pack_padded_sequence",
+        "pad_packed_sequence": "fx_onnx.packed_sequences.sequences:pad_packed_sequence",
+        "recurrent layers": "fx_onnx.packed_sequences.sequences:recurrent_forward",
         "fake quantizers": "fx_onnx.quantized_weights.fake_quantizers:freeze_fake_quantizers",
         "backward passes": "fx_onnx.gradients.backward_passes:record_backward",
         "grad_increment_nesting": "fx_onnx.gradients.transforms:nesting",
@@ -215,6 +219,7 @@ TABLE: Mapping[str, Mapping[str, str]] = {
         f"fx_onnx::{name}": "fx_onnx.libraries.recurrences"
         for name in ("linear_attention", "causal_conv1d", "selective_scan", "rwkv")
     }
+    | {f"fx_onnx::{name}": "fx_onnx.packed_sequences.sequences" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
     | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")}
     | {f"fx_onnx::{name}": "fx_onnx.quantized_weights.weight_translations" for name in ("stored", "dequantize")},
     "translations": {

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.messages.errors import ArgumentError, first_line
 from fx_onnx.messages.findings import warn
 from fx_onnx.messages.message_ids import MessageId
@@ -97,6 +98,9 @@ def _program(path: Path) -> ExportedProgram:
             "file, pass these classes to torch.serialization.add_safe_globals first; or save the program with tensors.",
             id=MessageId.MODEL_SOURCE,
         )
+    for name in TABLE["operators"]:
+        if any(f"torch.ops.{name.replace('::', '.')}.".encode() in text for text in programs):
+            find("operators", name)  # defines it
     errors: list[BaseException] = []
     with _explained(path, errors), redirect_torch_logs(), _logged_errors(errors):
         program = torch.export.load(path)

@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import fx_onnx
 from fx_onnx.messages.errors import ArgumentError
+from fx_onnx.saved_programs import model_files
 from fx_onnx.saved_programs.model_files import load_model
 
 X = torch.randn(4, 8)
@@ -32,6 +34,27 @@ def as_older_torch(path: Path) -> Path:
         for entry in archive.namelist():
             copy.writestr(entry, archive.read(entry).replace(b'"guards_code"', b'"unknown"'))
     return older
+
+
+class Packing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrence = nn.GRU(8, 3, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+        return pad_packed_sequence(self.recurrence(packed)[0], True)[0]
+
+
+def test_the_operators_of_a_file_are_defined_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, defined = Packing().eval(), list[str]()
+    given = torch.randn(2, 5, 8), torch.tensor([3, 5])
+    torch.export.save(fx_onnx.export(model, given, verbose=False).exported_program, tmp_path / "m.pt2")
+    monkeypatch.setattr(model_files, "find", lambda group, name: defined.append(name))
+    torch.testing.assert_close(fx_onnx.export(tmp_path / "m.pt2")(*given)[0], model(*given))
+    assert defined == ["fx_onnx::gru"]
 
 
 @pytest.mark.parametrize("as_text", [False, True])
