@@ -21,13 +21,11 @@ import torch
 import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.aten.aten_program import AtenProgram, lower_vmap
 from fx_onnx.aten.autocast import lower_autocast
-from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.constant_folding import fold_constants
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.aten.size_branches import branch_on_data_sizes
-from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
+from fx_onnx.aten.fx_nodes import makes_complex
 from fx_onnx.capture.callers_precision import autocast_disabled
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
@@ -42,6 +40,7 @@ from fx_onnx.messages.errors import CaptureError, VerificationError, no_effect
 from fx_onnx.messages.findings import current_findings, warn
 from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.onnx_model import metadata, opsets
+from fx_onnx.onnx_model.weights import is_subclass
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.redundant_nodes import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.stored_weights import (
@@ -155,7 +154,24 @@ def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob
 
 
 def _branch_on_data_sizes(job: AtenJob) -> AtenJob:
-    return replace(job, aten=branch_on_data_sizes(job.aten, job.captured.data_branches))
+    if not (sizes := job.captured.data_branches):
+        return job
+    return replace(job, aten=find("stages", "branch_on_data_sizes")(job.aten, sizes))
+
+
+def _on_nodes(name: str, concerns: Callable[[torch.fx.Node], bool]) -> Callable[[AtenJob], AtenJob]:
+    """Returns the stage of a room that rewrites the ATen program of a job, if it concerns a node of the program."""
+
+    def run(job: AtenJob) -> AtenJob:
+        if not any(concerns(node) for graph in job.aten.graphs for node in graph.nodes):
+            return job
+        return replace(job, aten=find("stages", name)(job.aten))
+
+    return run
+
+
+def _has_subclass(node: torch.fx.Node) -> bool:
+    return node.op == "placeholder" and is_subclass(node.meta.get("val"))
 
 
 def _decompose(job: AtenJob) -> AtenJob:
@@ -346,7 +362,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("lower_autocast", _on_aten(lower_autocast)),
     Stage("functionalize", _on_aten(functionalize)),
     Stage("branch_on_data_sizes", _branch_on_data_sizes),
-    Stage("unwrap_tensor_subclasses", _on_aten(unwrap_tensor_subclasses)),
+    Stage("unwrap_tensor_subclasses", _on_nodes("unwrap_tensor_subclasses", _has_subclass)),
     Stage("lower_flex_attention", _on_aten(lower_flex_attention)),
     Stage(
         "fold_constants",
@@ -354,7 +370,7 @@ STAGES: tuple[Stage, ...] = (
         lambda options: options.fold_constants,
         "do_constant_folding=False",
     ),
-    Stage("lower_complex", _on_aten(lower_complex)),
+    Stage("lower_complex", _on_nodes("lower_complex", makes_complex)),
     Stage("decompose", _decompose),
     Stage("translate", _translate),
     Stage("name_inputs_and_outputs", _name_inputs_and_outputs),

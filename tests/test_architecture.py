@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "backends": set(),
     "cli": {"applications", "integrations", "saved_programs", "verification"},
     "compat": {"custom_translations", "verification"},
+    "complex_tensors": set(),
     "custom_translations": set(),
     "data_branches": set(),
     "faster_tracing": set(),

@@ -20,7 +20,7 @@ BROAD_EXCEPTS = {
     "fx_onnx/capture/state_calls.py": 1,
     "fx_onnx/capture/proof/paired_runs.py": 5,
     "fx_onnx/capture/capture.py": 1,
-    "fx_onnx/aten/size_branches.py": 2,  # runs operators on other shapes
+    "fx_onnx/data_branches/size_branches.py": 2,  # runs operators on other shapes
     "fx_onnx/aten/tracing/replacement_tracer.py": 1,
     "fx_onnx/compat/symbolic_functions.py": 1,
     "fx_onnx/translation/translate.py": 1,

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.quantization.fake_quantize import FakeQuantize
+from torch.nn.utils import rnn
 
 import fx_onnx
 from fx_onnx import OnnxExporterError, OnnxExporterWarning
@@ -76,7 +78,7 @@ class Quantized(nn.Module):
 
 F = nn.functional
 _X, _IMAGE, _TOKENS = torch.randn(3, 4), torch.randn(1, 3, 8, 8), torch.randint(0, 9, (2, 5))
-_ATTENTION = nn.MultiheadAttention(8, 2, batch_first=True)
+_ATTENTION, _RECURRENCE = nn.MultiheadAttention(8, 2, batch_first=True), nn.LSTM(4, 3, batch_first=True)
 MODELS: list[tuple[nn.Module, tuple[Tensor, ...]]] = [
     (nn.Linear(4, 4), (_X,)),
     (nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Dropout()), (_X,)),
@@ -88,7 +90,6 @@ MODELS: list[tuple[nn.Module, tuple[Tensor, ...]]] = [
     (Function(lambda x: _ATTENTION(x, x, x)[0]), (torch.randn(2, 5, 8),)),
     (Function(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")), (_IMAGE,)),
     (Function(lambda x: F.pad(x, (1, 2), mode="constant").softmax(1)), (_X,)),
-    (Function(lambda x: torch.fft.rfft(x).abs()), (_X,)),
     (Function(lambda x: x.sort(1, descending=True)[0].cumsum(0)), (_X,)),
     (Function(lambda x: x.topk(2)[1]), (_X,)),
     (Function(lambda x: x[x[:, 0] > 0].sum(0)), (_X,)),
@@ -134,12 +135,16 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
         lambda: fx_onnx.symbolic_helper.parse_args,
         lambda: fx_onnx.verification.find_mismatch,
     ],
+    "complex_tensors": [
+        lambda: fx_onnx.export(Function(lambda x: torch.fft.rfft(x).abs()), (_X,)),
+        lambda: fx_onnx.export(Function(lambda x: torch.complex(x, x).abs()), (_X,)),
+    ],
     "custom_translations": [
         lambda: fx_onnx.export(Function(Gelu.apply), (_X,)),
         lambda: _export(custom_translation_table={torch.ops.aten.relu.default: lambda op, x: op.Relu(x)}),
         lambda: _export(autograd_inlining=False),
     ],
-    "data_branches": [],
+    "data_branches": [lambda: fx_onnx.export(Function(lambda x: x[:, 0].nonzero().squeeze() + 1), (_X,))],
     "faster_tracing": [],
     "gradients": [
         lambda: fx_onnx.export(Function(torch.func.grad(lambda x: x.sin().sum())), (_X,)),
@@ -147,7 +152,12 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
     ],
     "integrations": [lambda: fx_onnx.replacing_torch_onnx()],
     "libraries": [lambda: fx_onnx.export(*_detection())],
-    "quantized_weights": [lambda: fx_onnx.export(Quantized(), (_X,)), lambda: fx_onnx.quantize(_program, [_X])],
+    "packed_sequences": [lambda: fx_onnx.export(Function(_packed), (_X[None], torch.tensor([3])))],
+    "quantized_weights": [
+        lambda: fx_onnx.export(Quantized(), (_X,)),
+        lambda: fx_onnx.export(FakeQuantize(), (_X,)),
+        lambda: fx_onnx.quantize(_program, [_X]),
+    ],
     "references": [lambda: _program.save("model.onnx", weights_from="model.safetensors")],
     "report": [lambda: _program.save_html("report.html"), lambda: _program.view(), lambda: _export(report=True)],
     "saved_programs": [lambda: fx_onnx.export("model.pt2"), lambda: fx_onnx.export(_loaded(), (_X,))],
@@ -163,6 +173,10 @@ def _gradient(x: Tensor) -> Tensor:
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         return torch.autograd.grad(x.tanh().sum(), x)[0]
+
+
+def _packed(x: Tensor, lengths: Tensor) -> Any:
+    return rnn.pad_packed_sequence(_RECURRENCE(rnn.pack_padded_sequence(x, lengths, True))[0], True)
 
 
 def _loaded() -> torch.export.ExportedProgram:

@@ -34,6 +34,10 @@ _REGIONS = {
     "hints_wrapper": 0,
 }  # fmt: skip
 
+_NAMES = "stft istft fft_irfft fft_irfft2 fft_irfftn fft_hfft fft_hfft2 fft_hfftn"
+_COMPLEX_INSIDE = frozenset(f"aten::{name}" for name in _NAMES.split())
+"""Operators whose decompositions compute with complex numbers, although their arguments or results may be real."""
+
 AUTOCAST_ENABLED = 2
 """The position of the argument ``enabled`` of ``wrap_with_autocast``."""
 
@@ -54,6 +58,22 @@ def is_effect(node: Node) -> bool:
 def makes_symbols(node: Node) -> bool:
     """Returns whether the node creates data-dependent sizes. Each call has its own, so two calls cannot share them."""
     return bool(node.meta.get("unbacked_bindings"))
+
+
+def is_complex(value: Any) -> bool:
+    """Returns whether a value is a complex tensor."""
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def has_complex(node: Node) -> bool:
+    """Returns whether a result of the node is complex."""
+    value = node.meta.get("val")
+    return any(map(is_complex, value)) if isinstance(value, (list, tuple)) else is_complex(value)
+
+
+def makes_complex(node: Node) -> bool:
+    """Returns whether a call has complex results, or complex values inside it."""
+    return has_complex(node) or operator_name(node.target).partition(".")[0] in _COMPLEX_INSIDE
 
 
 def is_autocast_region(node: Node) -> bool:

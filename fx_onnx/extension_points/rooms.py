@@ -22,6 +22,7 @@ ROOMS: Mapping[str, str] = {
     "backends": "exports to opsets below 18 and for other runtimes than ONNX Runtime's CPU provider",
     "cli": "is the command fx-onnx",
     "compat": "has torch.onnx's older interface: symbolic functions, older keywords, and modules as functions",
+    "complex_tensors": "exports complex tensors",
     "custom_translations": "exports with the translations of users, of plug-ins and of symbolic functions",
     "data_branches": "exports Python branches on data as If",
     "faster_tracing": "makes torch.export faster",
@@ -249,6 +250,9 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     "loading": {"packed": "fx_onnx.quantized_weights.packed_loading:load_packed"},
     "stages": {
         "merge_paths": "fx_onnx.data_branches.merge:merge_paths",
+        "branch_on_data_sizes": "fx_onnx.data_branches.size_branches:branch_on_data_sizes",
+        "unwrap_tensor_subclasses": "fx_onnx.quantized_weights.tensor_subclasses:unwrap_tensor_subclasses",
+        "lower_complex": "fx_onnx.complex_tensors.complex_to_real:lower_complex",
         "convert_opset": "fx_onnx.backends.ladder:convert_opset",
         "modules_to_functions": "fx_onnx.compat.module_functions:modules_to_functions",
         "check": "fx_onnx.verification.verify:check_model",

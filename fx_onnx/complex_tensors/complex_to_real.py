@@ -21,8 +21,11 @@ from fx_onnx.aten.fx_nodes import (
     FlatCall,
     describe,
     fake_results,
+    has_complex,
+    is_complex,
     is_effect,
     is_symbolic,
+    makes_complex,
     makes_symbols,
     origin,
     splice,
@@ -38,10 +41,6 @@ from fx_onnx.onnx_model import metadata
 from fx_onnx.torch_internals.operators import aten
 from fx_onnx.torch_internals.torch_private import HigherOrderOperator, pytree
 
-# Operators whose decompositions compute with complex numbers, although their arguments or results may be real.
-_COMPLEX_INSIDE = frozenset(
-    ["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"]
-)
 _PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 # The FX metadata key of nodes that this stage makes; those without users are erased.
 _MADE = "fx_onnx.part"
@@ -50,14 +49,10 @@ _MADE = "fx_onnx.part"
 def lower_complex(program: AtenProgram) -> AtenProgram:
     """Replaces every complex node by a pair of real nodes; rewrites the graphs in place.
 
-    A program without complex numbers is returned unchanged.
-
     Raises:
         UnsupportedOperatorError: operators have neither a pair function nor a decomposition; the message lists all.
         TranslationError: a decomposition fails.
     """
-    if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
-        return program
     load_all()
     decompose_calls(program, lambda n: _is_complex_call(n) and not _is_control_flow(n) and _pair_function(n) is None)
     tracer = ReplacementTracer.of(program)
@@ -67,26 +62,11 @@ def lower_complex(program: AtenProgram) -> AtenProgram:
     return program
 
 
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def _has_complex(node: Node) -> bool:
-    """Returns whether a result of the node is complex."""
-    value = node.meta.get("val")
-    return any(map(_is_complex, value)) if isinstance(value, (list, tuple)) else _is_complex(value)
-
-
-def _makes_complex(node: Node) -> bool:
-    """Returns whether a call has complex results, or complex values inside it."""
-    return _has_complex(node) or name_of(node.target) in _COMPLEX_INSIDE
-
-
 def _is_complex_call(node: Node) -> bool:
     """Returns whether a node is a call with complex arguments or results, or with complex values inside it."""
     if node.op != "call_function" or node.target is operator.getitem or is_symbolic(node) or is_effect(node):
         return False
-    return _makes_complex(node) or any(map(_has_complex, node.all_input_nodes))
+    return makes_complex(node) or any(map(has_complex, node.all_input_nodes))
 
 
 def _is_control_flow(node: Node) -> bool:
@@ -105,7 +85,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
         return COMPLEX.get(target) or COMPLEX[target.overloadpacket]  # type: ignore[union-attr]
     if name in ZERO_TESTS:
         return _zero_test(target)
-    if (name in BY_PARTS or name in CREATING) and _has_complex(node):
+    if (name in BY_PARTS or name in CREATING) and has_complex(node):
         return by_parts(target, _part_dtype(node))
     return _cast if name in _CASTS else None
 
@@ -113,7 +93,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
 def _part_dtype(node: Node) -> torch.dtype:
     """Returns the dtype of the two parts of a node's complex value."""
     value = node.meta["val"]
-    return _PARTS[next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))]
+    return _PARTS[next(v.dtype for v in pytree.tree_leaves(value) if is_complex(v))]
 
 
 def _zero_test(target: Any) -> Callable[..., Any]:
@@ -164,7 +144,7 @@ class _PairRewriter:
         """Splits every complex node, joins complex results of the graph, and erases unused nodes."""
         for node in list(self.graph.nodes):
             if node.op in ("placeholder", "get_attr"):
-                if _has_complex(node):
+                if has_complex(node):
                     self._split_view(node)
             elif node.op == "output":
                 self._output(node)
@@ -238,9 +218,9 @@ class _PairRewriter:
         """Passes complex operands to control flow, and takes its complex results, as real views."""
         node.args = map_aggregate(node.args, lambda a: self._join(a, node))
         for user in list(node.users):
-            if _has_complex(user):
+            if has_complex(user):
                 self._split_view(user)
-        node.meta["val"] = tuple(self._fake(v, 2) if _is_complex(v) else v for v in node.meta["val"])
+        node.meta["val"] = tuple(self._fake(v, 2) if is_complex(v) else v for v in node.meta["val"])
 
     def _join(self, argument: Any, before: Node) -> Any:
         """Returns the real view of a complex node, stacked in front of ``before``; any other argument unchanged."""
@@ -290,7 +270,7 @@ class _PairRewriter:
 
     def _acts_on_each_part(self, node: Node) -> bool:
         """Returns whether the call on each part gives the parts of the result: it only moves or adds elements."""
-        if name_of(node.target) not in BY_PARTS or not _has_complex(node) or _is_registered(node.target):
+        if name_of(node.target) not in BY_PARTS or not has_complex(node) or _is_registered(node.target):
             return False
         names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
         for name, value in [*zip(names, node.args, strict=False), *node.kwargs.items()]:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.complex_tensors.complex_to_real import lower_complex
 from fx_onnx.messages.errors import UnsupportedOperatorError
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
