@@ -56,7 +56,8 @@ class PathAnswers(DataPath):
     def watched(self, model: torch.nn.Module, errors: list[Exception]) -> Iterator[None]:
         """Answers what torch cannot decide, within the context of a trace."""
         self.begin()
-        converters = {torch.Tensor: torch.Tensor.__bool__, **dict.fromkeys(_SYMBOLIC, torch.SymBool.__bool__)}
+        converters: dict[type, Any] = {torch.Tensor: torch.Tensor.__bool__}
+        converters |= dict.fromkeys(_SYMBOLIC, torch.SymBool.__bool__)
         with ExitStack() as stack:
             stack.enter_context(watch_calls({model: self.run}))
             for kind, convert in converters.items():
