@@ -50,7 +50,7 @@ class Place(NamedTuple):
 Values = Mapping[tuple[Any, ...], Any]
 """What is at a place: by the empty tuple, or for a container or an object by the keys that lead to each item."""
 
-_HOOKS = Place(None, "hooks", torch.nn.Module)
+_HOOKS, _KEPT_BY_HOOKS = (Place(None, name, torch.nn.Module) for name in ("hooks", "what hooks keep"))
 RANDOM = (Place(None, "random", random.Random), Place(None, "numpy.random", np.random.RandomState))
 """The places of the generators of Python and of NumPy."""
 
@@ -100,14 +100,13 @@ class PythonState:
             for path, module in model.named_modules()
             for name, space in _spaces(module).items()
         ]
-        hooks = (table for module in model.modules() for table in vars(module).values() if type(table) is OrderedDict)
-        self._hooks = [(table, dict(table)) for table in hooks]
+        self._generators = random.getstate(), np.random.get_state()
         self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
         self._containers: list[tuple[Place, Any, Any]] = []
-        self.values: Mapping[Place, Values] = self._read(self._containers)
+        self.values: Mapping[Place, Values] = self._read()
 
-    def _read(self, containers: list[tuple[Place, Any, Any]]) -> dict[Place, Values]:
-        """Returns the values by place; ``containers`` receives what holds them."""
+    def _read(self) -> dict[Place, Values]:
+        """Returns the values by place; keeps what holds them."""
         values = _states_of_generators()
         seen: set[int] = set()  # an object to which several modules refer, such as a config, is read once
         for place, value in _values(self._model, self._buffers):
@@ -116,11 +115,14 @@ class PythonState:
             else:
                 held: list[tuple[Any, Any]] = []
                 values[place] = dict(_leaves(value, seen, (), held))
-                containers += [(place, container, items) for container, items in held]
-        for value in [value for hooks, _ in self._hooks for hook in hooks.values() for value in _held_by(hook)]:
+                self._containers += [(place, container, items) for container, items in held]
+        attributes = (value for module in self._model.modules() for value in vars(module).values())
+        tables = [value for value in attributes if type(value) is OrderedDict]
+        self._containers += [(_HOOKS, table, list(table.items())) for table in tables]
+        for value in [value for table in tables for hook in table.values() for value in _held_by(hook)]:
             held = []
             list(_leaves(value, seen, (), held))
-            containers += [(_HOOKS, container, items) for container, items in held]
+            self._containers += [(_KEPT_BY_HOOKS, container, items) for container, items in held]
         return values
 
     def again(self) -> PythonState:
@@ -147,7 +149,8 @@ class PythonState:
 
         Args:
             kept: The places that stay as they are.
-            shared: The attributes of classes and the global variables that are restored too. Others may change them.
+            shared: The attributes of classes, the global variables and the random generators that are restored too.
+                Others may change them.
         """
         for path, module, name, items in self._spaces:
             space = _spaces(module)[name]
@@ -156,10 +159,14 @@ class PythonState:
             names = {*_REPLACED, *(place.name for place in kept if place.owner == path)}
             others = {key: _copy_of_iterator(value) for key, value in items.items() if key not in names}
             restore_items(space, others | {key: space[key] for key in names & space.keys()})
-        for hooks, items in self._hooks:
-            if not kept and hooks.keys() != items.keys():  # a kept value may tell that they are there
-                restore_items(hooks, items)
         left = {*kept, *(place for place, *_ in self._shared if place not in shared)}
+        if kept:  # a kept value may tell that a hook is there
+            left.add(_HOOKS)
+        for place, set_state, state in zip(
+            RANDOM, (random.setstate, np.random.set_state), self._generators, strict=True
+        ):
+            if place in shared and place not in left:
+                set_state(state)
         for place, space, value in self._shared:
             if place not in left and vars(space).get(place.name) is not value:
                 setattr(space, place.name, _copy_of_iterator(value))
@@ -282,7 +289,8 @@ def _refill(container: Any, items: Any) -> None:
         if items is not None and not np.array_equal(container, items):
             container[...] = items
     elif type(container) in _DICTS:
-        restore_items(container, dict(items))
+        if container or items:  # most are the empty tables of hooks
+            restore_items(container, dict(items))
     elif type(container) in (list, deque, set):
         before = [item for _, item in items]
         if len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):

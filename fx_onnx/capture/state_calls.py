@@ -7,13 +7,10 @@ run on tensors without values; where other operators compute the results, number
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from fx_onnx.capture.patches.data_conditions import UNDECIDED
 from fx_onnx.capture.patches.torch_export import weights_of_this_thread
@@ -58,7 +55,6 @@ class _Calls:
 
     def __init__(self, changed: ChangedValues, proof: SizeProof, runs: PairedRuns) -> None:
         self._state, self._runs, self._places = changed.state, runs, {value.place for value in changed.values}
-        self._generators = random.getstate(), np.random.get_state()
         usual, other = proof.sizes.larger, proof.other_sizes()
         self._given = [
             partial(proof.sizes.arguments, sizes) for sizes in (usual, usual, other, *[usual] * (_CALLS - 3))
@@ -99,21 +95,13 @@ class _Calls:
             number: The number of the call; each has other arguments.
             kept: The places that stay as an earlier call left them.
         """
-        self._restore(kept)
+        self._state.restore(kept, shared=self._places)
         try:
             return self._runs.call(self._given[number], way, number)
         except (Undecidable, *UNDECIDED):
             raise
         except Exception as error:  # the forward is the user's code
             return type(error)
-
-    def _restore(self, kept: Collection[Place] = ()) -> None:
-        """Restores all but some places, and the generators from which the forward draws."""
-        self._state.restore(kept, shared=self._places)
-        if RANDOM[0] in self._places and RANDOM[0] not in kept:
-            random.setstate(self._generators[0])
-        if RANDOM[1] in self._places and RANDOM[1] not in kept:
-            np.random.set_state(self._generators[1])
 
     def lines(self, places: Collection[Place]) -> Mapping[Place, str]:
         """Returns the line of the user's or a library's code that first changes each place, after a space."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dis
 import io
-import random
 import textwrap
 import time
 import traceback
@@ -22,7 +21,6 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch.export import ExportedProgram
 
@@ -192,7 +190,7 @@ class _Search:
         self._most = most
         self.waiting: list[tuple[bool, ...]] = [()]
         self._model, self._state, self._left = model, PythonState(model), _NOTHING
-        self._generators = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        self._generator = torch.get_rng_state()
         self.captured: list[Captured] = []
         self._raised: list[CaptureError] = []
         self._checks: dict[str, None] = {}
@@ -267,9 +265,7 @@ class _Search:
 
     def _restore(self) -> None:
         self._state.restore(shared=self._state.values)
-        random.setstate(self._generators[0])
-        np.random.set_state(self._generators[1])
-        torch.set_rng_state(self._generators[2])
+        torch.set_rng_state(self._generator)
 
 
 def _differs(place: Place, one: Mapping[Place, Values], other: Mapping[Place, Values]) -> bool:
