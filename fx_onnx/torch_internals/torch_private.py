@@ -94,6 +94,7 @@ __all__ = [
     "torch_decompositions",
     "unrecorded",
     "unset_fake_temporarily",
+    "without_function_modes",
 ]
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch.export import Dim
+from torch.overrides import TorchFunctionMode
 
 from fx_onnx.torch_internals import torch_private
 
@@ -135,6 +136,26 @@ def test_storage_id_tells_storages_apart():
 class Even(torch.nn.Module):
     def forward(self, x):
         return x * 2 if x.shape[0] % 2 == 0 else x
+
+
+class Seeing(TorchFunctionMode):
+    """Counts the functions of torch that it sees."""
+
+    seen = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Calls the function."""
+        self.seen += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_function_modes_see_nothing(is_gone, monkeypatch):
+    if is_gone:
+        monkeypatch.delattr(torch._C, "DisableTorchFunction")
+    with Seeing() as mode, torch_private.without_function_modes():
+        torch.ones(2).add(1).shape  # noqa: B018
+    assert (mode.seen > 0) is is_gone
 
 
 def test_facts_of_symbolic_sizes():
