@@ -22,8 +22,8 @@ import torch
 
 import fx_onnx.translations  # noqa: F401  registers the translations
 from fx_onnx.aten.decompose import find_decomposition
+from fx_onnx.complex_tensors.complex_to_real import COMPLEX
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.decompositions.registry import COMPLEX
 from fx_onnx.extension_points.translation_table import Translation, translation_table
 from fx_onnx.messages.source_lines import shown_path
 from fx_onnx.onnx_model.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET

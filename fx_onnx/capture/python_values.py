@@ -100,7 +100,7 @@ class PythonState:
             for path, module in model.named_modules()
             for name, space in _spaces(module).items()
         ]
-        self._generators = random.getstate(), np.random.get_state()
+        self._generators: Any = random.getstate(), np.random.get_state()
         self._shared = [(place, space, _copy_of_iterator(value)) for place, space, value in _shared_values(model)]
         self._containers: list[tuple[Place, Any, Any]] = []
         self.values: Mapping[Place, Values] = self._read()

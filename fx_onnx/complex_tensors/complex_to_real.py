@@ -14,6 +14,9 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
+import fx_onnx.complex_tensors.complex_fourier  # registers pair functions, as the next ones do
+import fx_onnx.complex_tensors.complex_linalg
+import fx_onnx.complex_tensors.complex_random
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  defines operators that the pair functions call
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import decompose_calls
@@ -32,9 +35,8 @@ from fx_onnx.aten.fx_nodes import (
 )
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.decompositions import load_all
-from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
-from fx_onnx.decompositions.complex_reductions import ZERO_TESTS, is_nonzero
+from fx_onnx.complex_tensors.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
+from fx_onnx.complex_tensors.complex_reductions import ZERO_TESTS, is_nonzero
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from fx_onnx.messages.errors import TranslationError
 from fx_onnx.onnx_model import metadata
@@ -53,7 +55,6 @@ def lower_complex(program: AtenProgram) -> AtenProgram:
         UnsupportedOperatorError: operators have neither a pair function nor a decomposition; the message lists all.
         TranslationError: a decomposition fails.
     """
-    load_all()
     decompose_calls(program, lambda n: _is_complex_call(n) and not _is_control_flow(n) and _pair_function(n) is None)
     tracer = ReplacementTracer.of(program)
     memo: dict[Hashable, Graph] = {}

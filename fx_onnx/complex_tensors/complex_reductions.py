@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._norms import vector_norm
-from fx_onnx.decompositions.complex_numbers import (
+from fx_onnx.complex_tensors.complex_numbers import (
     as_complex,
     div,
     exp,
@@ -18,6 +17,7 @@ from fx_onnx.decompositions.complex_numbers import (
     real_part,
     sqrt,
 )
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 _MAX_STEPS = 64

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import fx_onnx.torch_internals.custom_ops  # noqa: F401  declares torch.ops.fx_onnx.dft
-from tests.decompositions.harness import assert_complex_matches_torch, complex_randn
+from tests.complex_tensors.harness import assert_complex_matches_torch
+from tests.decompositions.harness import complex_randn
 
 aten = torch.ops.aten
 

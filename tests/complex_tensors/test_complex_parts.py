@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, by_parts, name_of
+from fx_onnx.complex_tensors.complex_parts import BY_PARTS, CREATING, by_parts, name_of
 from tests.compare import assert_close
-from tests.decompositions.harness import complex_randn, from_pairs, to_pair
+from tests.complex_tensors.harness import from_pairs, to_pair
+from tests.decompositions.harness import complex_randn
 
 aten = torch.ops.aten
 MASK = torch.tensor([[True, False, True], [False, False, True]])

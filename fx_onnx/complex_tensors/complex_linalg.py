@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.complex_numbers import add, as_complex, conjugate, mul
-from fx_onnx.decompositions.complex_parts import in_dtype
+from fx_onnx.complex_tensors.complex_numbers import add, as_complex, conjugate, mul
+from fx_onnx.complex_tensors.complex_parts import in_dtype
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.decompositions.harness import assert_complex_matches_torch, complex_randn
+from tests.complex_tensors.harness import assert_complex_matches_torch
+from tests.decompositions.harness import complex_randn
 
 aten = torch.ops.aten
 

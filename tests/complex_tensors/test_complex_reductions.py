@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.decompositions.harness import assert_complex_matches_torch, complex_randn
+from tests.complex_tensors.harness import assert_complex_matches_torch
+from tests.decompositions.harness import complex_randn
 
 aten = torch.ops.aten
 Z = complex_randn(3, 4)

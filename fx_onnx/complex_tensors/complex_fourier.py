@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_onnx.complex_tensors.complex_numbers import as_complex, conjugate, real_part
 from fx_onnx.decompositions._sizes import is_known
-from fx_onnx.decompositions.complex_numbers import as_complex, conjugate, real_part
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 # ATen's codes for the divisor: none, √n or n.
