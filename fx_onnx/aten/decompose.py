@@ -33,6 +33,7 @@ from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.decompositions import load
 from fx_onnx.decompositions.registry import DECOMPOSITIONS
+from fx_onnx.extension_points.rooms import TABLE, find
 from fx_onnx.extension_points.translation_table import Translation, TranslationTable
 from fx_onnx.messages.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.messages.progress import report_progress
@@ -333,7 +334,10 @@ class Decomposition(NamedTuple):
 def find_decomposition(target: Any) -> Decomposition | None:
     """Returns the decomposition of ``target``: the package's own or else PyTorch's; None if there is none."""
     name = target._schema.name if isinstance(target, OpOverload) else None
-    load(name)
+    if name is not None and name in TABLE["decompositions"]:
+        find("decompositions", name)  # registers it
+    else:
+        load(name)
     if (own := DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)) is not None:
         return Decomposition(own, True)
     if not isinstance(target, OpOverload):

@@ -118,6 +118,7 @@ _RECURRENCES = (
 )
 """The recurrences that files of models in transformers define, each its own copy."""
 
+_TORCHAO = "fx_onnx.quantized_weights.torchao"
 TABLE: Mapping[str, Mapping[str, str]] = {
     "fx_onnx": {
         "Difference": "fx_onnx.verification.tensor_comparison:Difference",
@@ -222,7 +223,23 @@ TABLE: Mapping[str, Mapping[str, str]] = {
     }
     | {f"fx_onnx::{name}": "fx_onnx.packed_sequences.sequences" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
     | {f"fx_onnx::{name}": "fx_onnx.data_branches.condition" for name in ("condition", "condition_of_sizes")}
-    | {f"fx_onnx::{name}": "fx_onnx.quantized_weights.weight_translations" for name in ("stored", "dequantize")},
+    | {f"fx_onnx::{name}": "fx_onnx.quantized_weights.weight_translations" for name in ("stored", "dequantize")}
+    | {f"torchao::{name}": f"{_TORCHAO}_operators" for name in ("quantize_affine", "dequantize_affine")},
+    "decompositions": {
+        f"torchvision::{name}": "fx_onnx.libraries.detection_decompositions"
+        for name in ("roi_pool", "ps_roi_pool", "ps_roi_align", "deform_conv2d")
+    }
+    | {
+        f"torchao::{name}": f"{_TORCHAO}_decompositions"
+        for name in (
+            "quantize_affine",
+            "dequantize_affine",
+            "choose_qparams_affine",
+            "choose_scale_float8",
+            "quantize_affine_float8_non_decomposed",
+            "dequantize_affine_float8_non_decomposed",
+        )
+    },
     "translations": {
         "custom": "fx_onnx.custom_translations.export_translations:ExportTranslations",
         "plug-ins": "fx_onnx.custom_translations.user_translations:plugin_translations",

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import fx_onnx.libraries.detection_decompositions  # noqa: F401  registers them
 import tests.torchvision_cpu  # noqa: F401  declares the operators
 from tests.decompositions.harness import assert_matches_torch, randn
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import fx_onnx.quantized_weights.torchao_decompositions  # noqa: F401  registers them
 from tests.decompositions.harness import assert_matches_torch, randn
 
 pytest.importorskip("torchao", reason="torchao is in the extra 'test'")
