@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+
+import torch
 
 import fx_onnx
 from fx_onnx import pipeline
 from fx_onnx.capture.capture import Capture, Decided
 from fx_onnx.requests.request import Request
+from fx_onnx.torch_internals.torch_private import pytree
 
 
 class OneCapture:
@@ -35,6 +42,42 @@ class OneCapture:
         else:
             assert str(self._captured.exported_program) == self._graph, "an export changed the captured program"
         return self._captured
+
+
+@contextmanager
+def equal_parts_once(captures: dict[str, Capture]) -> Iterator[None]:
+    """Lets exports of the parts of a model, such as those of a folder, take the captures of equal parts.
+
+    Args:
+        captures: those of earlier contexts, to which this one adds its own.
+
+    Raises:
+        AssertionError: an export changed a captured program, which the next one would see.
+    """
+    graphs: dict[str, str] = {}
+
+    def once(request: Request, decided: Decided = print) -> Capture:
+        key = _key(request)
+        if key not in captures:
+            captures[key] = _CAPTURE(request, decided)
+        graph = str(captures[key].exported_program)
+        assert graphs.setdefault(key, graph) == graph, "an export changed the captured program"
+        return captures[key]
+
+    with mock.patch.object(pipeline, "capture", once):
+        yield
+
+
+def _key(request: Request) -> str:
+    """Returns a hash of the layers, weights and example of a part, and of the other arguments of a capture."""
+    model = request.model
+    assert isinstance(model, torch.nn.Module)
+    options = request.dynamic_shapes, request.input_names, request.output_names, request.training, request.weights
+    buffer = io.BytesIO(repr((type(model), model, list(request.kwargs), options)).encode())
+    buffer.seek(0, io.SEEK_END)
+    leaves = [*pytree.tree_leaves((request.args, request.kwargs)), *model.state_dict().items()]
+    torch.save(pytree.tree_map_only(torch.Tensor, lambda each: each.detach().clone(), leaves), buffer)
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
 _CAPTURE = pipeline.capture

@@ -42,13 +42,18 @@ class Replacement(NamedTuple):
 
 def function_at(path: str) -> tuple[Any, str, Any]:
     """Returns the module or class of a path, the name of the function there, and the function; None if it is gone."""
-    module, _, qualified = path.partition(":")
-    *owners, name = qualified.split(".")
+    name = path.rpartition(":")[2].rpartition(".")[2]
     try:
-        owner = reduce(getattr, owners, import_module(module))
+        owner = _owner_at(path)
     except (ImportError, AttributeError):
         return None, name, None
-    return owner, name, inspect.getattr_static(owner, name, None)
+    return owner, name, vars(owner)[name] if name in vars(owner) else inspect.getattr_static(owner, name, None)
+
+
+@cache  # each trace asks for a hundred paths, and a class stays where it is
+def _owner_at(path: str) -> Any:
+    module, _, qualified = path.partition(":")
+    return reduce(getattr, qualified.split(".")[:-1], import_module(module))
 
 
 def digest(path: str) -> str:

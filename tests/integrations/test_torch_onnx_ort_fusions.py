@@ -44,6 +44,22 @@ def _export(model: PreTrainedModel, inputs: dict[str, Any], provider: str, *, dy
         return OnnxExporter().export(model, dict(inputs), config=OnnxConfig(dynamic=dynamic, ort_fusions=provider))
 
 
+@pytest.fixture(autouse=True)
+def _one_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets transformers capture a model once: both exports of a test begin with copies of this program."""
+    programs: dict[PreTrainedModel, torch.export.ExportedProgram] = {}
+    capture = torch.export.export
+
+    def export(model: PreTrainedModel, *args: Any, **options: Any) -> torch.export.ExportedProgram:
+        if model in programs:
+            model(**options["kwargs"])  # transformers reads the names of the outputs from a call
+        else:
+            programs[model] = capture(model, *args, **options)
+        return copy.deepcopy(programs[model])
+
+    monkeypatch.setattr(torch.export, "export", export)
+
+
 def _operators(exported: Any) -> Counter[str]:
     return Counter(node.op_type for node in exported.program.graph.all_nodes())
 

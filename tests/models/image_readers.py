@@ -67,6 +67,8 @@ def _gemma4(audio: dict[str, Any] | None = None, **text: Any) -> Any:
     layers = {"vocab_size_per_layer_input": 400, "num_kv_shared_layers": 0, "global_head_dim": 8, **text}
     sizes = {"num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "position_embedding_size": 100}
     tokens = {"image_token_id": IMAGE, "boi_token_id": 301, "eoi_token_id": 302, "audio_token_id": SOUND}
+    if audio:
+        sizes["num_hidden_layers"] = 1  # the images are those of the models without sounds, which have two layers
     return transformers.Gemma4Config(
         text_config={**_TEXT, **_WINDOWS, **layers}, vision_config={**_VISION, **sizes, "pooling_kernel_size": 3},
         audio_config=audio, boa_token_id=304, video_token_id=390, **tokens,
