@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -224,7 +225,7 @@ def two_or_more(x: Tensor) -> Tensor:
         (two_or_more, "n >= 2", "2 or more"),
         (lambda x: x + torch.ones(16, 2)[: x.shape[0]], "n <= 16", "at most 16"),
         (lambda x: x + torch.ones(16, 2)[torch.arange(16)][: x.shape[0]], "n <= 16", "at most 16"),
-        (lambda x: torch.nn.functional.conv1d(x.T[None], torch.ones(1, 2, 3)), "n >= 3", "3 or more"),
+        (lambda x: F.conv1d(x.T[None], torch.ones(1, 2, 3)), "n >= 3", "3 or more"),
         (lambda x: x * (1 / (x.shape[0] // 3)), "n >= 3", "3 or more"),
     ],
 )
@@ -233,6 +234,11 @@ def test_a_condition_whose_violation_raises_is_a_bound(function: Callable[..., o
     assert [(each.condition, each.kind) for each in found.dims.conditions] == [(bound, "bound")]
     assert messages == []
     assert found.dims[0].sizes == words
+
+
+def test_a_question_about_a_layout_is_no_condition() -> None:
+    """A fake convolution asks whether it changes the layout, which for 2 rows of one number is so."""
+    assert conditions(lambda x: F.conv1d(x[None].mT, torch.ones(1, 1, 2)), t(2, 1)) == [("n >= 2", "bound")]
 
 
 # --- the user's own example -------------------------------------------------------------------------------------------
