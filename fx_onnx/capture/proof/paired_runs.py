@@ -240,8 +240,7 @@ class PairedRuns:
             got = self._results_of_numbers(self._run_program, args, kwargs)
         except Exception as error:  # an operator of the program refuses the sizes
             return self._failed(error, PROGRAM_FAILS, Outcome.DIFFERENT)
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if not any(tensor.numel() for tensor in want) and all(tensor.numel() for tensor in tensors):
+        if self._selects_by_values and not any(tensor.numel() for tensor in want):
             return Outcome.UNKNOWN  # the data left no element to compare
         self.seen = _difference(got, want, _problem)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
@@ -282,6 +281,16 @@ class PairedRuns:
     def _branches(self) -> Sequence[bool]:
         """The branches to compare: both, if the program has conditions on data."""
         return (True, False) if torch.ops.higher_order.cond in self._bodies else (True,)
+
+    @cached_property
+    def _selects_by_values(self) -> bool:
+        """Whether a size of the program depends on values of inputs or weights, and not on their sizes alone."""
+        given = set[torch.fx.Node]()
+        for node in self.nodes:
+            depends = node.op != "call_function" or not given.isdisjoint(node.all_input_nodes)
+            if depends and isinstance(node.meta.get("val"), torch.Tensor):
+                given.add(node)
+        return any(node in given and node.meta.get("unbacked_bindings") for node in self.nodes)
 
     @cached_property
     def data_sizes(self) -> set[sympy.Expr]:

@@ -270,6 +270,10 @@ class SizeProof:
                     disproved_guards(self.sizes.shape_env).append(condition.guard)
                 yield from self._bounds(self._witnessed(weak, tried, {Outcome.RAISES}), outside, kept)
                 return
+        further = self._runs.decided(self._tries(excluded(condition), kept, _NEAREST))
+        if condition.guard is not None and {outcome for _, outcome in further} <= {Outcome.EQUAL, Outcome.RAISES}:
+            disproved_guards(self.sizes.shape_env).append(condition.guard)  # the model alone refuses other sizes
+            return
         yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
@@ -423,7 +427,7 @@ class SizeProof:
                 left += [inner for inner in most if inner is not cause]
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
-        """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
+        """Returns that a dim has the smallest size from 2 on for which the module raises no exception, or 0 if it can.
 
         It is a bound if the module raises one for size 1 whatever the other dims are.
         """
@@ -431,7 +435,10 @@ class SizeProof:
         largest = min(larger[symbol], _LARGEST_LEAST)
         least = next((n for n in range(2, largest) if not self._always_raises({symbol: n})), largest)
         kind: Any = "bound" if self._always_raises({symbol: 1}) else condition.kind
-        bound = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
+        larger_ones, empty = symbol >= least, {**larger, symbol: 0}
+        if self.sizes.declared(symbol)[0] == 0 and self._runs.outcome(empty) is Outcome.EQUAL:
+            larger_ones = sympy.Ne(symbol, 1) if least == 2 else sympy.Or(larger_ones, sympy.Eq(symbol, 0))
+        bound = replace(condition, expression=larger_ones, cause=RAISES, is_certain=False, kind=kind)
         return self._witnessed(bound, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:
