@@ -109,7 +109,8 @@ class SizeProof:
         for condition in sorted(kept, key=lambda condition: len(kept[condition])):
             others = [other for other in kept if other is not condition and other.kind == condition.kind]
             others = [other for other in others if set(other.symbols) <= set(condition.symbols)]
-            if not any(all_hold(others, point) for point in kept[condition]):
+            alone = [point for point in kept[condition] if all_hold(others, point)]
+            if not alone or self._is_explained(condition, alone, [other for other in kept if other is not condition]):
                 del kept[condition]
         proven = list(kept)
         for further in (self._small_sizes, self._joint_ones, self._joint_others, self._inner_sizes):
@@ -220,6 +221,22 @@ class SizeProof:
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
             disproved_guards(self.sizes.shape_env).append(condition.guard)
+
+    def _is_explained(self, finding: Condition, alone: Sequence[Sizes], others: Sequence[Condition]) -> bool:
+        """Returns whether the program is right where a finding alone is false: it was seen where others are false too.
+
+        Args:
+            finding: The condition.
+            alone: Sizes of its symbols for which it is false.
+            others: The other conditions, of which later ones of the forward were not known when it was decided.
+        """
+        if finding.kind == "bound" or not finding.witness or all_hold(others, dict(finding.witness)):
+            return False
+        tried = self._runs.decided(self._tries(alone, others))
+        is_right = bool(tried) and all(outcome is Outcome.EQUAL for _, outcome in tried)
+        if is_right and finding.guard is not None:
+            disproved_guards(self.sizes.shape_env).append(finding.guard)
+        return is_right
 
     def _only_excluded(self, condition: Condition, points: Sequence[Sizes]) -> Sequence[Sizes]:
         """Returns those of the sizes for which a condition is false at which all other guards of its dims hold."""

@@ -255,6 +255,14 @@ def test_the_program_is_right_for_all_sizes_that_the_model_does_not_refuse() -> 
     assert conditions(refuses_long_odd, t(4, 2)) == []
 
 
+def test_a_difference_that_a_later_branch_explains_is_no_finding() -> None:
+    """The first branch makes no difference, and is false for 9 rows, for which the second one does."""
+    found = conditions(
+        lambda x: (x.contiguous() if x.shape[0] > 9 else x.clone()) * (2 if x.shape[0] % 4 == 0 else 3), t(12, 2)
+    )
+    assert found == [("n % 4 == 0", "finding")]
+
+
 def test_a_question_about_a_layout_is_no_condition() -> None:
     """A fake convolution asks whether it changes the layout, which for 2 rows of one number is so."""
     assert conditions(lambda x: F.conv1d(x[None].mT, torch.ones(1, 1, 2)), t(2, 1)) == [("n >= 2", "bound")]
