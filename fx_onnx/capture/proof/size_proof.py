@@ -105,7 +105,9 @@ class SizeProof:
                         condition, raises=False, cause=_INDEX if condition.guard is None else condition.cause
                     )
             decided = list(self._decided(condition, points, list(kept))) if points else []
-            kept.update(dict.fromkeys(decided, points))
+            kept.update(
+                {each: points if each.symbols == condition.symbols else [dict(each.witness)] for each in decided}
+            )
         for condition in sorted(kept, key=lambda condition: len(kept[condition])):
             others = [other for other in kept if other is not condition and other.kind == condition.kind]
             others = [other for other in others if set(other.symbols) <= set(condition.symbols)]
@@ -221,6 +223,22 @@ class SizeProof:
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
             disproved_guards(self.sizes.shape_env).append(condition.guard)
+            if (
+                condition.is_own
+                and isinstance(condition.expression, sympy.Ne)
+                and condition.expression.args[1].is_number
+            ):
+                yield from self._joined(condition, tried[0][0])
+
+    def _joined(self, condition: Condition, point: Sizes) -> Iterator[Condition]:
+        """Yields that sizes are not equal to numbers at once: ``x.shape == (3, 5)`` compares 5 for 3 rows only."""
+        others = [symbol for symbol in self.sizes.names if symbol in point and symbol not in condition.symbols]
+        for number in self._runs.compared_sizes(point) if others else ():
+            for other in (symbol for symbol in others if number in self.sizes.requested(symbol, [number])):
+                tried = self._runs.decided([{**point, other: number}])
+                if tried[0][1] in _WRONG:
+                    joint = sympy.Or(condition.expression, sympy.Ne(other, number))
+                    yield self._witnessed(replace(condition, expression=joint), tried, _WRONG)
 
     def _is_explained(self, finding: Condition, alone: Sequence[Sizes], others: Sequence[Condition]) -> bool:
         """Returns whether the program is right where a finding alone is false: it was seen where others are false too.
