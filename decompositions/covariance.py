@@ -55,6 +55,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     The indices of a symbolic size are those of an ascending row in the product of the places with themselves.
     """
     size = input.shape[0] if input.ndim == 1 else None
+    if isinstance(size, torch.SymInt) and r == 1:
+        return input.unsqueeze(1).clone()
     if isinstance(size, torch.SymInt) and r > 1:
         places = torch.cartesian_prod(*[torch.arange(size)] * r)
         ascends = torch.le if with_replacement else torch.lt

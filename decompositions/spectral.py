@@ -22,7 +22,7 @@ from fx_onnx.decompositions.factorization import (
     squared_magnitude,
     to_float64,
 )
-from fx_onnx.decompositions.registry import aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 NEGLIGIBLE = 2.0**-47
 """A smaller off-diagonal element, relative to the diagonal, is not rotated: it is a few rounding errors of float64."""
@@ -197,15 +197,45 @@ def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tu
     The limit is max(atol, rtol * the largest singular value); values up to it count as zero.
     """
     U, S, Vh = svd(A, False)
+    above = _is_above(S, atol, rtol)
+    inverse = torch.where(above, 1 / torch.where(above, S, 1.0), 0.0)
+    return torch.matmul(Vh.mH * inverse.unsqueeze(-2), U.mH), above, S
+
+
+def _is_above(S: Tensor, atol: Tensor | float, rtol: Tensor | float) -> Tensor:
+    """Returns whether each singular value is above max(atol, rtol * the largest singular value)."""
     largest = S.amax(-1, keepdim=True)
 
     def column(limit: Tensor | float) -> Tensor | float:
         return limit.unsqueeze(-1) if isinstance(limit, Tensor) and limit.dim() else limit
 
-    limit = torch.maximum(largest * column(rtol), torch.zeros_like(largest) + column(atol))
-    above = limit < S
-    inverse = torch.where(above, 1 / torch.where(above, S, 1.0), 0.0)
-    return torch.matmul(Vh.mH * inverse.unsqueeze(-2), U.mH), above, S
+    return torch.maximum(largest * column(rtol), torch.zeros_like(largest) + column(atol)) < S
+
+
+def _limits(
+    A: Tensor, atol: Tensor | float | None, rtol: Tensor | float | None
+) -> tuple[Tensor | float, Tensor | float]:
+    """Returns the limits below which singular values count as zero, and the defaults of those that are not given."""
+    if rtol is None:
+        rtol = torch.finfo(A.dtype).eps * at_least(*A.shape[-2:])
+        if atol is not None:
+            rtol = torch.where(atol > 0, 0.0, rtol) if isinstance(atol, Tensor) else 0.0 if atol > 0 else rtol
+    return 0.0 if atol is None else atol, rtol
+
+
+@decomposes(aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float)
+def linalg_matrix_rank(
+    input: Tensor,
+    *,
+    atol: Tensor | float | None = None,
+    rtol: Tensor | float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """Returns how many singular values are above max(atol, rtol * the largest)."""
+    S: Tensor = torch.linalg.eigvalsh(input).abs() if hermitian else torch.linalg.svdvals(input)
+    if is_empty(S):
+        return S.sum(-1, dtype=torch.int64)
+    return _is_above(S.to(torch.float64), *_limits(input, atol, rtol)).sum(-1)
 
 
 @decomposes_unless_empty(aten.linalg_pinv.atol_rtol_tensor)
@@ -217,11 +247,7 @@ def linalg_pinv(
         return self.mH
     if hermitian:
         self = _hermitian(self.tril())
-    smallest = torch.finfo(self.dtype).eps * at_least(*self.shape[-2:])
-    relative: Tensor | float = smallest if rtol is None else rtol
-    if rtol is None and atol is not None:
-        relative = torch.where(atol > 0, 0.0, smallest)
-    return _pseudo_inverse(self, 0.0 if atol is None else atol, relative)[0].to(self.dtype)
+    return _pseudo_inverse(self, *_limits(self, atol, rtol))[0].to(self.dtype)
 
 
 @decomposes_unless_empty(aten.linalg_lstsq.default, "fx_onnx::lstsq")

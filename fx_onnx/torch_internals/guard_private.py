@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import sympy
@@ -166,7 +166,6 @@ class GuardOrigin(NamedTuple):
         raises: whether torch raises an exception where the guard is false.
         converts: whether a Python number was needed, so that the number of the example is a constant.
         truncates: whether the code calls ``int``, whose result strict mode keeps symbolic.
-        is_layout: whether torch asks for the memory layout of a result, which changes no value.
         call: the function of torch that was called, its arguments and keyword arguments; None if there is none.
     """
 
@@ -174,7 +173,6 @@ class GuardOrigin(NamedTuple):
     raises: bool = False
     converts: bool = False
     truncates: bool = False
-    is_layout: bool = False
     call: Any = None
 
 
@@ -216,8 +214,9 @@ def _asking_frame(frame: Any) -> Any:
 
 @cache
 def _layout_questions() -> frozenset[Any]:
-    functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
-    return frozenset(inspect.unwrap(function).__code__ for function in functions if function is not None)
+    function: Any = getattr(import_module("torch._subclasses.fake_impls"), "conv", None)
+    code: Any = getattr(inspect.unwrap(function), "__code__", None)
+    return frozenset({code, *(const for const in code.co_consts if isinstance(const, CodeType))} if code else ())
 
 
 def deferring_float_checks(record: Callable[..., bool]) -> Callable[..., bool]:
@@ -364,10 +363,12 @@ def answered_by_sizes(evaluate: Callable[..., Any], keep: Callable[[Exception], 
 
     The sizes for which an answer is certain become a guard. torch's own questions, such as whether a tensor is empty,
     are also answered as for 2 rows or more; ``data_sizes`` tells whether the program is right for 0 and 1. ``keep``
-    gets each error that remains. ``questions_of`` returns the questions.
+    gets each error that remains. ``questions_of`` returns the questions. A question about a layout needs no guard.
     """
 
     def answered(shape_env: Any, number: Any, *args: Any, **kwargs: Any) -> Any:
+        if asks_for_layout(sys._getframe(1)) and number.hint is not None:
+            return number.hint
         _keep_question(shape_env, _as_asked(number), sys._getframe(1))
         try:
             return evaluate(shape_env, number, *args, **kwargs)

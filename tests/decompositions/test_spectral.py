@@ -1,6 +1,7 @@
 """Decompositions of Hermitian eigenvalues, singular values and functions of them against LAPACK."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -53,6 +54,16 @@ def test_complex(dtype: torch.dtype) -> None:
     U, S, Vh = DECOMPOSITIONS[aten._linalg_svd.default](A)
     assert_close(S, torch.linalg.svdvals(A))
     assert_close((U * S.unsqueeze(-2)) @ Vh, A)
+
+
+@pytest.mark.parametrize("options", [{}, {"rtol": 0.3}, {"atol": 0.5}, {"atol": 0.5, "rtol": 0.3}, {"hermitian": True}])
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 3), (3, 3, 0)])
+def test_ranks(options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    A = randn(*shape)
+    A = A @ A.mT if "hermitian" in options else A
+    assert_matches_torch(aten.linalg_matrix_rank.atol_rtol_float, A, **options)
+    limits = {name: torch.tensor(value) if name != "hermitian" else value for name, value in options.items()}
+    assert_matches_torch(aten.linalg_matrix_rank.atol_rtol_tensor, A, **limits)
 
 
 def test_small_singular_values() -> None:

@@ -129,6 +129,20 @@ def test_the_function_that_asks_for_a_layout_exists() -> None:
     assert not guard_private.asks_for_layout(sys._getframe())
 
 
+def test_an_answer_about_a_layout_leaves_no_guard() -> None:
+    class Answered(ShapeEnv):
+        evaluate_sym_node = guard_private.answered_by_sizes(ShapeEnv.evaluate_sym_node, keep=list[Exception]().append)
+
+    counts = []
+    for kind in (ShapeEnv, Answered):
+        mode = FakeTensorMode(shape_env=kind())
+        x = mode.from_tensor(torch.ones(2, 2, 1)).transpose(1, 2)
+        with mode:
+            torch.nn.functional.conv1d(x, torch.ones(1, 1, 2))
+        counts.append(len(mode.shape_env.guards))
+    assert counts[0] > counts[1]
+
+
 def test_sizes_that_decide() -> None:
     """u0 + n == 1 is false for n >= 2; the answer to u0 == n depends on the data."""
     mode = FakeTensorMode(shape_env=ShapeEnv())

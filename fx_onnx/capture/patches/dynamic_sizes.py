@@ -92,7 +92,8 @@ def replace_kernels() -> Iterator[None]:
 _GRADIENTS = aten.gradient.torch_operator
 _READING_SIZES = (
     *(getattr(_GRADIENTS, name) for name in (_GRADIENTS.overloads() if _GRADIENTS else ())), aten.kron.default,
-    aten.linalg_multi_dot.default, aten.chain_matmul.default,
+    aten.linalg_multi_dot.default, aten.chain_matmul.default, aten.linalg_norm.default, aten.linalg_matrix_norm.default,
+    aten.linalg_cond.default, aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float,
 )  # fmt: skip
 """Operators that torch composes of others with sizes that are plain numbers."""
 

@@ -17,7 +17,6 @@ from fx_onnx.capture.patches.patching import Around, Patch
 from fx_onnx.messages.source_lines import is_internal
 from fx_onnx.torch_internals.guard_private import (
     GuardOrigin,
-    asks_for_layout,
     deferring_float_checks,
     mark_origin,
     traced_frames,
@@ -63,7 +62,6 @@ def _origin() -> GuardOrigin:
     raises = converts = truncates = False
     call, user = None, None
     frame: Any = sys._getframe(2)
-    is_layout = asks_for_layout(frame)
     while frame is not None and frame.f_code is not _EXPORT and user is None:
         name, filename = frame.f_code.co_name, frame.f_code.co_filename
         if not is_internal(filename):
@@ -75,4 +73,4 @@ def _origin() -> GuardOrigin:
             call = tuple(frame.f_locals.get(variable) for variable in ("func", "args", "kwargs"))
         frame = frame.f_back
     traced = (summary for summary in reversed(traced_frames()) if not is_internal(summary.filename))  # in strict mode
-    return GuardOrigin(user or next(traced, None), raises, converts, truncates, is_layout, call)
+    return GuardOrigin(user or next(traced, None), raises, converts, truncates, call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,6 +90,12 @@ class GraphInterpreter(torch.fx.Interpreter):
         elif not (self._is_empty or (_fits(result, captured) and self._keeps_shape(n, result))):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Calls a function; ONNX divides a number by 0, where Python raises an exception."""
+        if target is operator.truediv and isinstance(args[1], (int, float)) and not args[1]:
+            return math.copysign(math.inf, args[0]) if args[0] else math.nan
+        return super().call_function(target, args, kwargs)
 
     def _kept(self, node: torch.fx.Node, result: torch.Tensor) -> torch.Tensor:
         """Returns a result that is a view, or a copy, as in the captured graph; a later write tells them apart."""

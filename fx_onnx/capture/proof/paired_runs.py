@@ -25,7 +25,7 @@ from fx_onnx.capture.patches.data_conditions import UNDECIDED, OffPathError
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.capture.proof.graph_interpreter import GraphInterpreter
-from fx_onnx.capture.proof.run_modes import IndexByTensor, OnMeta, Outcome, Undecidable
+from fx_onnx.capture.proof.run_modes import ComparedSizes, IndexByTensor, OnMeta, Outcome, Undecidable
 from fx_onnx.capture.proof.value_numbers import ValueNumbers
 from fx_onnx.capture.python_values import PythonState
 from fx_onnx.onnx_model.tolerances import distance_of
@@ -66,6 +66,7 @@ class PairedRuns:
         self.state = PythonState(model) if state is None and model is not None else state
         self._chosen: Callable[[int], int] | None = None
         self._branch = True
+        self._watch: ComparedSizes | None = None
         self.seen = ""
         """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
@@ -158,6 +159,13 @@ class PairedRuns:
         self.seen = seen
         return outcome
 
+    def compared_sizes(self, given: Callable[[], tuple[Any, Any]]) -> set[int]:
+        """Returns the numbers that the module compares sizes with, on tensors of the meta device."""
+        mode = self._watch = ComparedSizes()
+        self.compare(given, on_meta=True)
+        self._watch = None
+        return mode.numbers
+
     def other_line(self, given: Callable[[], tuple[Any, Any]]) -> str:
         """Returns the line of the module's first operator that the program does not have; empty if none is known."""
         numbers = self._numbers[False] = ValueNumbers(False)
@@ -242,7 +250,8 @@ class PairedRuns:
         except Exception as error:  # an operator of the program refuses the sizes
             return self._failed(error, PROGRAM_FAILS, Outcome.DIFFERENT)
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if not any(tensor.numel() for tensor in want) and all(tensor.numel() for tensor in tensors):
+        is_full = all(tensor.numel() for tensor in tensors)
+        if is_full and self._selects_by_values and not any(tensor.numel() for tensor in want):
             return Outcome.UNKNOWN  # the data left no element to compare
         self.seen = _difference(got, want, _problem)
         return Outcome.DIFFERENT if self.seen else Outcome.EQUAL
@@ -289,6 +298,16 @@ class PairedRuns:
         return (True, False) if torch.ops.higher_order.cond in self._bodies else (True,)
 
     @cached_property
+    def _selects_by_values(self) -> bool:
+        """Whether a size of the program depends on values of inputs or weights, and not on their sizes alone."""
+        given = set[torch.fx.Node]()
+        for node in self.nodes:
+            depends = node.op != "call_function" or not given.isdisjoint(node.all_input_nodes)
+            if depends and isinstance(node.meta.get("val"), torch.Tensor):
+                given.add(node)
+        return any(node in given and node.meta.get("unbacked_bindings") for node in self.nodes)
+
+    @cached_property
     def data_sizes(self) -> set[sympy.Expr]:
         """The sizes of tensors of the program that depend on data, or did before these were compared."""
         values = (node.meta.get("val") for node in self.nodes)
@@ -302,7 +321,8 @@ class PairedRuns:
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:
-            return self._call_module(args, kwargs, weights)
+            with self._watch or nullcontext():
+                return self._call_module(args, kwargs, weights)
         finally:
             if self.state is not None:
                 self.state.restore()

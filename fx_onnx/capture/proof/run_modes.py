@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from fx_onnx.torch_internals.operators import aten
 
-__all__ = ["IndexByTensor", "OnMeta", "Outcome", "Undecidable"]
+__all__ = ["ComparedSizes", "IndexByTensor", "OnMeta", "Outcome", "Undecidable"]
 
 _PLACES = (torch.int64, torch.int32)
 _PARTS = (int, slice, type(None))
@@ -46,6 +46,37 @@ class OnMeta(TorchFunctionMode):
         if torch.is_autocast_enabled(self._device):
             raise Undecidable("autocast")
         return self._answers[func] if func in self._answers else func(*args, **kwargs or {})
+
+
+class ComparedSizes(TorchFunctionMode):
+    """Keeps the numbers that the code compares sizes of tensors with, as in ``x.shape == (3, 5)``.
+
+    Attributes:
+        numbers: the numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = numbers = set[int]()
+
+        class Size(int):
+            def __eq__(self, other: object) -> bool:
+                numbers.update([other] if type(other) is int else [])
+                return int(self) == other
+
+            def __ne__(self, other: object) -> bool:
+                return not self == other
+
+            __hash__ = int.__hash__
+
+        self._size = Size
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls a function; sizes are numbers that keep what they are compared with."""
+        result = func(*args, **kwargs or {})
+        if isinstance(result, torch.Size):
+            return torch.Size(map(self._size, result))
+        return self._size(result) if func is torch.Tensor.size else result
 
 
 class IndexByTensor(TorchFunctionMode):

@@ -89,8 +89,6 @@ def _guards(program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Sym
     has_lists = any(program.graph.find_nodes(op="call_function", target=split) for split in _SPLITS)
     for guard in getattr(shape_env, "guards", ()):
         origin, line, recorded = guard_origin(guard), guard_place(guard), guard.expr
-        if origin.is_layout:
-            continue
         cause = "converts a size to a Python number" if origin.converts else BRANCH
         if origin.converts and origin.call is not None:
             cause = _frozen_argument(origin.call, recorded) or cause

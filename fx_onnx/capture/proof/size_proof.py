@@ -105,11 +105,14 @@ class SizeProof:
                         condition, raises=False, cause=_INDEX if condition.guard is None else condition.cause
                     )
             decided = list(self._decided(condition, points, list(kept))) if points else []
-            kept.update(dict.fromkeys(decided, points))
+            kept.update(
+                {each: points if each.symbols == condition.symbols else [dict(each.witness)] for each in decided}
+            )
         for condition in sorted(kept, key=lambda condition: len(kept[condition])):
             others = [other for other in kept if other is not condition and other.kind == condition.kind]
             others = [other for other in others if set(other.symbols) <= set(condition.symbols)]
-            if not any(all_hold(others, point) for point in kept[condition]):
+            alone = [point for point in kept[condition] if all_hold(others, point)]
+            if not alone or self._is_explained(condition, alone, [other for other in kept if other is not condition]):
                 del kept[condition]
         proven = list(kept)
         for further in (self._small_sizes, self._joint_ones, self._joint_others, self._inner_sizes):
@@ -220,6 +223,38 @@ class SizeProof:
             yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), kind=kind, is_certain=False)
         elif condition.guard is not None:
             disproved_guards(self.sizes.shape_env).append(condition.guard)
+            if (
+                condition.is_own
+                and isinstance(condition.expression, sympy.Ne)
+                and condition.expression.args[1].is_number
+            ):
+                yield from self._joined(condition, tried[0][0])
+
+    def _joined(self, condition: Condition, point: Sizes) -> Iterator[Condition]:
+        """Yields that sizes are not equal to numbers at once: ``x.shape == (3, 5)`` compares 5 for 3 rows only."""
+        others = [symbol for symbol in self.sizes.names if symbol in point and symbol not in condition.symbols]
+        for number in self._runs.compared_sizes(point) if others else ():
+            for other in (symbol for symbol in others if number in self.sizes.requested(symbol, [number])):
+                tried = self._runs.decided([{**point, other: number}])
+                if tried[0][1] in _WRONG:
+                    joint = sympy.Or(condition.expression, sympy.Ne(other, number))
+                    yield self._witnessed(replace(condition, expression=joint), tried, _WRONG)
+
+    def _is_explained(self, finding: Condition, alone: Sequence[Sizes], others: Sequence[Condition]) -> bool:
+        """Returns whether the program is right where a finding alone is false: it was seen where others are false too.
+
+        Args:
+            finding: The condition.
+            alone: Sizes of its symbols for which it is false.
+            others: The other conditions, of which later ones of the forward were not known when it was decided.
+        """
+        if finding.kind == "bound" or not finding.witness or all_hold(others, dict(finding.witness)):
+            return False
+        tried = self._runs.decided(self._tries(alone, others))
+        is_right = bool(tried) and all(outcome is Outcome.EQUAL for _, outcome in tried)
+        if is_right and finding.guard is not None:
+            disproved_guards(self.sizes.shape_env).append(finding.guard)
+        return is_right
 
     def _only_excluded(self, condition: Condition, points: Sequence[Sizes]) -> Sequence[Sizes]:
         """Returns those of the sizes for which a condition is false at which all other guards of its dims hold."""
@@ -270,6 +305,10 @@ class SizeProof:
                     disproved_guards(self.sizes.shape_env).append(condition.guard)
                 yield from self._bounds(self._witnessed(weak, tried, {Outcome.RAISES}), outside, kept)
                 return
+        further = self._runs.decided(self._tries(excluded(condition), kept, _NEAREST))
+        if condition.guard is not None and {outcome for _, outcome in further} <= {Outcome.EQUAL, Outcome.RAISES}:
+            disproved_guards(self.sizes.shape_env).append(condition.guard)  # the model alone refuses other sizes
+            return
         yield replace(self._witnessed(condition, tried, {Outcome.RAISES}), is_certain=False)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
@@ -423,7 +462,7 @@ class SizeProof:
                 left += [inner for inner in most if inner is not cause]
 
     def _least(self, symbol: sympy.Symbol, condition: Condition) -> Condition:
-        """Returns that a dim has the smallest size from 2 on for which the module raises no exception.
+        """Returns that a dim has the smallest size from 2 on for which the module raises no exception, or 0 if it can.
 
         It is a bound if the module raises one for size 1 whatever the other dims are.
         """
@@ -431,7 +470,10 @@ class SizeProof:
         largest = min(larger[symbol], _LARGEST_LEAST)
         least = next((n for n in range(2, largest) if not self._always_raises({symbol: n})), largest)
         kind: Any = "bound" if self._always_raises({symbol: 1}) else condition.kind
-        bound = replace(condition, expression=symbol >= least, cause=RAISES, is_certain=False, kind=kind)
+        larger_ones, empty = symbol >= least, {**larger, symbol: 0}
+        if self.sizes.declared(symbol)[0] == 0 and self._runs.outcome(empty) is Outcome.EQUAL:
+            larger_ones = sympy.Ne(symbol, 1) if least == 2 else sympy.Or(larger_ones, sympy.Eq(symbol, 0))
+        bound = replace(condition, expression=larger_ones, cause=RAISES, is_certain=False, kind=kind)
         return self._witnessed(bound, [({**larger, symbol: 1}, Outcome.RAISES)], {Outcome.RAISES})
 
     def _opened(self, size: int, kept: Sequence[Condition]) -> dict[sympy.Symbol, Condition]:

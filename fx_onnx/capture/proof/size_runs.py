@@ -88,6 +88,10 @@ class SizeRuns:
         may_raise = all(self.outcome(point) in (Outcome.RAISES, Outcome.UNKNOWN) for point in tried)
         return may_raise and all(outcome is Outcome.RAISES for _, outcome in self.decided(tried))
 
+    def compared_sizes(self, sizes: Mapping[Any, int]) -> list[int]:
+        """Returns the numbers that the module compares sizes with, at sizes of the inputs."""
+        return sorted(self._runs.compared_sizes(lambda: self._sizes.empty_arguments(sizes)))
+
     def _compared(self, sizes: Mapping[Any, int], on_meta: bool) -> Outcome:
         key = (on_meta, *sizes.items())
         if key not in self._outcomes:

@@ -79,16 +79,6 @@ def test_the_origin_of_a_guard(function: object, raises: bool, converts: bool, c
     assert (raises, converts, call) in found
 
 
-def test_a_question_about_a_layout() -> None:
-    """A fake convolution asks whether its input is empty, for the memory format of its result."""
-    weight = torch.ones(1, 8, 1)
-    found = origins(
-        Function(lambda x: torch.nn.functional.conv1d(x.new_zeros(x.shape[0] // 4, 8).T[None], weight)), strict=False
-    )
-    assert {origin.is_layout for _, origin in found if not origin.raises} == {True}
-    assert {origin.is_layout for _, origin in origins(Branch(), strict=False)} == {False}
-
-
 def test_code_without_a_file_has_the_line_of_its_caller() -> None:
     names: dict[str, object] = {}
     exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -99,7 +100,7 @@ def test_a_comparison_with_0_has_its_line(function: Callable[..., object]) -> No
         (lambda x: x.split(5)[0], []),
         (lambda x: x.split(3)[1], [("n >= 4", "bound")]),
         (lambda x: x.chunk(3)[0], []),
-        (lambda x: torch.chunk(x, dim=0, chunks=3)[1], [("n >= 2", "bound")]),
+        (lambda x: torch.chunk(x, dim=0, chunks=3)[1], [("n != 1", "bound")]),
         (lambda x: x.split(4)[-1], [("(n + 3) // 4 == 3", "finding")]),
     ],
 )
@@ -150,6 +151,8 @@ RIGHT: list[Callable[..., object]] = [
     lambda x: torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,)),
     lambda x: x.contiguous() if x.shape[0] > 3 else x.clone(),
     lambda x: x.tensor_split(3)[0],
+    lambda x: (torch.combinations(x[:, 0], 1), torch.combinations(x[:, 0], 2)),
+    lambda x: torch.hann_window(x.shape[0])[:, None] * x,
 ]
 
 
@@ -186,9 +189,9 @@ def test_a_condition_of_three_dims() -> None:
         return rows
 
     shapes = ({0: "n", 1: "m", 2: "k"},)
-    with pytest.warns(OnnxExporterWarning, match="FX120"):
-        program = fx_onnx.export(Function(every_other), (t(6, 2, 4),), dynamic_shapes=shapes, verbose=False)
-    for sizes in ((2, 3, 4), (4, 5, 2), (6, 3, 8)):
+    program = fx_onnx.export(Function(every_other), (t(6, 2, 4),), dynamic_shapes=shapes, verbose=False)
+    assert not program.findings
+    for sizes in ((2, 3, 4), (4, 5, 2), (6, 3, 8), (1, 1, 2), (2, 1, 1)):
         x = t(*sizes)
         assert_close(program(x)[0], every_other(x))
 
@@ -211,6 +214,18 @@ def even(x: Tensor) -> Tensor:
     return x * 2
 
 
+def refuses_long_odd(x: Tensor) -> Tensor:
+    if x.shape[0] % 2 and x.shape[0] > 4:
+        raise ValueError("odd")
+    return x * 2
+
+
+def more_than_one(x: Tensor) -> Tensor:
+    if x.shape[0] == 1:
+        raise ValueError("one row")
+    return x * 2
+
+
 def two_or_more(x: Tensor) -> Tensor:
     if x.shape[0] < 2:
         raise ValueError("too short")
@@ -222,9 +237,10 @@ def two_or_more(x: Tensor) -> Tensor:
     [
         (even, "n % 2 == 0", "even"),
         (two_or_more, "n >= 2", "2 or more"),
+        (more_than_one, "n != 1", "not 1"),
         (lambda x: x + torch.ones(16, 2)[: x.shape[0]], "n <= 16", "at most 16"),
         (lambda x: x + torch.ones(16, 2)[torch.arange(16)][: x.shape[0]], "n <= 16", "at most 16"),
-        (lambda x: torch.nn.functional.conv1d(x.T[None], torch.ones(1, 2, 3)), "n >= 3", "3 or more"),
+        (lambda x: F.conv1d(x.T[None], torch.ones(1, 2, 3)), "n >= 3", "3 or more"),
         (lambda x: x * (1 / (x.shape[0] // 3)), "n >= 3", "3 or more"),
     ],
 )
@@ -233,6 +249,23 @@ def test_a_condition_whose_violation_raises_is_a_bound(function: Callable[..., o
     assert [(each.condition, each.kind) for each in found.dims.conditions] == [(bound, "bound")]
     assert messages == []
     assert found.dims[0].sizes == words
+
+
+def test_the_program_is_right_for_all_sizes_that_the_model_does_not_refuse() -> None:
+    assert conditions(refuses_long_odd, t(4, 2)) == []
+
+
+def test_a_difference_that_a_later_branch_explains_is_no_finding() -> None:
+    """The first branch makes no difference, and is false for 9 rows, for which the second one does."""
+    found = conditions(
+        lambda x: (x.contiguous() if x.shape[0] > 9 else x.clone()) * (2 if x.shape[0] % 4 == 0 else 3), t(12, 2)
+    )
+    assert found == [("n % 4 == 0", "finding")]
+
+
+def test_a_question_about_a_layout_is_no_condition() -> None:
+    """A fake convolution asks whether it changes the layout, which for 2 rows of one number is so."""
+    assert conditions(lambda x: F.conv1d(x[None].mT, torch.ones(1, 1, 2)), t(2, 1)) == [("n >= 2", "bound")]
 
 
 # --- the user's own example -------------------------------------------------------------------------------------------

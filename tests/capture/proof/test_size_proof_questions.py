@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -113,3 +114,23 @@ def test_a_size_of_0_that_the_code_does_not_ask_for_is_no_condition() -> None:
         module(lambda self, x: torch.histc(x, 4)), (torch.ones(5, 4),), dynamic_shapes=({0: "n"},), verbose=False
     )
     assert list(program.dims.conditions) == []
+
+
+@pytest.mark.parametrize(
+    ("forward", "listed"),
+    [
+        (lambda self, x: x + 1 if x.shape == (3, 7) else x, ["(m != 7) or (n != 3)"]),
+        (lambda self, x: x + 1 if x.size(0) == 3 and x.size(1) == 7 else x, ["(m != 7) or (n != 3)"]),
+        (lambda self, x: x * 2 if x.shape == (3, 7) else x + x, []),
+        (lambda self, x: x + 1 if x.shape[0] == 3 else x, ["n != 3"]),
+    ],
+)
+def test_sizes_that_are_compared_at_once(forward: Callable[[Any, Tensor], Tensor], listed: list[str]) -> None:
+    """The second size is compared only where the first one is equal, which the example is not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fx_onnx.OnnxExporterWarning)
+        program = fx_onnx.export(
+            module(forward), (torch.ones(5, 4),), dynamic_shapes=({0: "n", 1: "m"},), verbose=False
+        )
+    assert list(map(str, program.dims.conditions)) == listed
+    assert len(program.findings) == len(listed)
