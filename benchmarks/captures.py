@@ -9,6 +9,7 @@ benchmarks/models.py. Each runs in a process of its own. All numbers are CPU tim
 - "export": those of `fx_onnx.export`, as a multiple of "torch.export".
 - "outside": the part of "export" that is not within its calls of `torch.export.export`. What slows torch down while it
   traces is not in it, but in "export".
+- "runs": the part of "outside" in which the module and the program run, to prove what the program promises.
 - "torch.onnx": those of `torch.onnx.export` in the same rounds, as such a multiple, with ``--beside``.
 - "captures": the number of these calls, with the decisions about them.
 
@@ -26,6 +27,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,7 @@ from torch.utils import _pytree as pytree
 import fx_onnx
 from benchmarks.isolated import Failed, isolated
 from benchmarks.models import BENCHMARKS
+from fx_onnx.capture.proof.paired_runs import PairedRuns
 from tests.models.families import FAMILIES
 from tests.models.registry import CASES
 
@@ -76,6 +79,7 @@ _SAMPLE_TEXT = """
     deberta-v2 modernbert gemma2 xlnet mamba mamba2 falcon_mamba zamba2 jamba lfm2 recurrent_gemma rwkv bart detr
     whisper hubert dinov2 segformer
 """
+_PARTS = ("outside", "runs", "torch.onnx")
 SAMPLE = _SAMPLE_TEXT.split()
 """Networks, encoders, decoders, state space models, vision and speech."""
 
@@ -119,6 +123,28 @@ def counted() -> Iterator[list[float]]:
         torch.export.export = original
 
 
+@contextmanager
+def proven() -> Iterator[list[float]]:
+    """Yields the list of the CPU seconds of each run of a module and its program in the context."""
+    found: list[float] = []
+    originals = {name: getattr(PairedRuns, name) for name in ("compare", "compare_numbers", "call")}
+
+    def timed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        start = time.process_time()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            found.append(time.process_time() - start)
+
+    for name, run in originals.items():
+        setattr(PairedRuns, name, partialmethod(partial(timed, run)))
+    try:
+        yield found
+    finally:
+        for name, run in originals.items():
+            setattr(PairedRuns, name, run)
+
+
 def seconds(work: Callable[[Job], Any], job: Job) -> float:
     """Returns the CPU time of a call.
 
@@ -148,12 +174,12 @@ def measure(name: str, rounds: int, static: bool, beside: bool) -> dict[str, Any
     times: list[tuple[float, ...]] = []
     for _ in range(rounds):
         alone = seconds(plain, job) if "fails" not in row else 0.0
-        with counted() as calls:
+        with counted() as calls, proven() as runs:
             export = seconds(whole, job)
         other = seconds(torch_onnx, job) if beside else 0.0
-        times.append((alone, export, export - sum(calls), other))
-    alone, export, outside, other = (statistics.median(column) for column in zip(*times, strict=True))
-    row |= {"alone": alone or (export - outside) / row["captures"], "export": export, "outside": outside}
+        times.append((alone, export, export - sum(calls), sum(runs), other))
+    alone, export, outside, proof, other = (statistics.median(column) for column in zip(*times, strict=True))
+    row |= {"alone": alone or (export - outside) / row["captures"], "export": export, "outside": outside, "runs": proof}
     return row | ({"torch.onnx": other} if beside else {})
 
 
@@ -169,10 +195,10 @@ def guarded(name: str, rounds: int, static: bool, beside: bool, limit: float) ->
 def text_of(row: dict[str, Any]) -> str:
     """Returns a row of the table."""
     if "error" in row:
-        return f"| {row['name']} | {row['error']} | | | | | |"
+        return f"| {row['name']} | {row['error']} | | | | | | |"
     note = "*" if "fails" in row else ""
     cells = [row["name"], f"{row['alone']:.2f}{note}", f"{row['export'] / row['alone']:.2f}"]
-    cells += [f"{row[column] / row['alone']:.2f}" if column in row else "" for column in ("outside", "torch.onnx")]
+    cells += [f"{row[column] / row['alone']:.2f}" if column in row else "" for column in _PARTS]
     cells += [str(row["captures"]), row["reason"]]
     return f"| {' | '.join(cells)} |"
 
@@ -193,7 +219,7 @@ def main() -> None:
     known = [json.loads(line) for line in path.read_text().splitlines()] if path is not None and path.exists() else []
     rows = {row["name"]: row for row in known if row.get("static") == options.static}
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imported once, before the forks
-    columns = ("model", "torch.export s", "export", "outside", "torch.onnx", "captures", "decisions")
+    columns = ("model", "torch.export s", "export", *_PARTS, "captures", "decisions")
     print(f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), sep="\n", flush=True)
     for name in options.models:
         if name not in rows:
@@ -204,7 +230,7 @@ def main() -> None:
         print(text_of(rows[name]), flush=True)
     found = [rows[name] for name in options.models if "fails" not in rows[name] and "error" not in rows[name]]
     print()
-    for column in ("export", "outside"):
+    for column in ("export", "outside", "runs"):
         ratios = [row[column] / row["alone"] for row in found]
         print(f"{column}: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, over {len(ratios)} models")
 
