@@ -199,7 +199,7 @@ def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
     elif isinstance(shift, int) and statically_known_true(size >= abs(shift)):
         split = -shift
     else:
-        split = -shift % size  # type: ignore[operator]
+        split = -shift % torch.sym_max(size, 1)  # the remainder by 0 is an error
     if isinstance(split, int) and split == 0:
         return self
     head, tail = slice_axis(op, self, dim, 0, split), slice_axis(op, self, dim, split, INT_MAX)

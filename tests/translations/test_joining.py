@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 import fx_onnx
+from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 from tests.harness import Case, b8, cases, check, f16, f32, f64, i64
 
@@ -147,3 +148,11 @@ def test_the_size_of_repeated_elements_is_a_value() -> None:
     program = fx_onnx.export(Regulator(), (torch.randn(4, 2), torch.tensor([1, 2, 0, 1])))
     inputs = torch.randn(4, 2), torch.tensor([3, 0, 2, 1])
     assert_close(program(*inputs), [torch.as_tensor(each) for each in Regulator()(*inputs)])
+
+
+def test_a_roll_of_what_is_empty_in_the_example() -> None:
+    module = Function(lambda x: x[: x.shape[0] // 2].roll(1, 0))
+    program = fx_onnx.export(module, (torch.randn(1, 3),), dynamic_shapes=({0: "n"},), verbose=False)
+    for rows in (1, 2, 5, 9):
+        x = torch.randn(rows, 3)
+        assert_close(program(x), module(x))
