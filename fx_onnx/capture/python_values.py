@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fx_onnx.messages.source_lines import is_internal, is_library
-from fx_onnx.requests.scripts import is_script
+from fx_onnx.requests.scripts import InterpretedModule, is_script
 from fx_onnx.torch_internals.threads import restore_items
 
 __all__ = ["RANDOM", "Place", "PythonState", "Values", "changed_leaves", "kind_of_change", "names_in"]
@@ -192,9 +192,11 @@ def _held_by(hook: Any) -> Iterator[Any]:
 def _spaces(module: torch.nn.Module) -> dict[str, dict[str, Any]]:
     """Returns the dicts that have the attributes of a module; in a capture, a thread has its own buffers.
 
-    Those of a TorchScript module are not in Python.
+    Those of a TorchScript module are not in Python, and what its interpreter keeps there is not of the model.
     """
     spaces = {"": vars(module), "buffers": module._buffers, "modules": module._modules}
+    if isinstance(module, InterpretedModule):
+        del spaces[""]
     return {} if is_script(module) else spaces
 
 
