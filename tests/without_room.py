@@ -144,7 +144,10 @@ ASKED: dict[str, list[Callable[[], Any]]] = {
         lambda: _export(custom_translation_table={torch.ops.aten.relu.default: lambda op, x: op.Relu(x)}),
         lambda: _export(autograd_inlining=False),
     ],
-    "data_branches": [lambda: fx_onnx.export(Function(lambda x: x[:, 0].nonzero().squeeze() + 1), (_X,))],
+    "data_branches": [
+        lambda: fx_onnx.export(Function(lambda x: x[:, 0].nonzero().squeeze() + 1), (_X,)),
+        lambda: fx_onnx.export(Function(lambda x: x + 1 if x.sum() > 0 else x), (_X,)),
+    ],
     "faster_tracing": [],
     "gradients": [
         lambda: fx_onnx.export(Function(torch.func.grad(lambda x: x.sin().sum())), (_X,)),

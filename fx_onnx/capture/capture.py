@@ -254,6 +254,8 @@ def _capture_module(
         captured.program.example_inputs = (request.args, request.kwargs)
         return captured
     error = first if isinstance(first, Exception) else captured
+    if isinstance(error, UNDECIDED) and not is_number(error) and not is_installed(_BRANCHES):
+        find("capture", "paths")  # says what is missing
     text = explain_failure(model, error, bool(request.float_leaves), is_number(error))
     raise CaptureError(text, id=failure_id(error)) from error
 
