@@ -12,7 +12,7 @@ import inspect
 import operator
 import random
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import CodeType, FunctionType, GeneratorType
@@ -62,7 +62,7 @@ _VALUES = (*_NUMBERS, *_SYMBOLS, *_IDENTICAL, np.ndarray)
 _ATOMS = frozenset(_NUMBERS)
 """The classes of most values, which hold no others."""
 _SEQUENCES: tuple[type[Any], ...] = (list, tuple, deque, set)
-_DICTS = (dict, OrderedDict, defaultdict)
+_DICTS = (dict, OrderedDict, defaultdict, Counter)
 _NESTED = 8
 """How deep containers and objects are compared and restored."""
 _MAX_ELEMENTS = 2**20

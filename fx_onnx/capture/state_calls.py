@@ -101,7 +101,7 @@ class _Calls:
         """
         self._state.restore(kept, shared=self._places)
         try:
-            return self._runs.call(self._given[number], way, number)
+            return self._runs.call(self._given[number], way, number, continues=bool(kept))
         except (Undecidable, *UNDECIDED):
             raise
         except Exception as error:  # the forward is the user's code

@@ -295,6 +295,26 @@ class Kind(nn.Module):
         self.kind = kind
 
 
+class YesLazyInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.sum is None:
+            self.sum = torch.zeros(4)
+        self.sum.add_(x.sum(0))
+        return self.sum * 1
+
+
+class NoLazyInPlace(YesLazyInPlace):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.sum is None:
+            self.sum = torch.zeros(4)
+        self.sum.copy_(x.sum(0))
+        return self.sum * 1
+
+
 class NoKind(Kind):
     """Modules have a setter of one name, as in BigBird."""
 
@@ -337,6 +357,7 @@ def findings(model: type[nn.Module]) -> list[str]:
         NoRepr,
         NoLog,
         NoCond,
+        NoLazyInPlace,
     ],
 )
 def test_a_value_that_no_later_call_reads(model: type[nn.Module]) -> None:
@@ -360,6 +381,7 @@ def test_a_value_that_no_later_call_reads(model: type[nn.Module]) -> None:
         YesRecur,
         YesBufData,
         YesHook,
+        YesLazyInPlace,
     ],
 )
 def test_a_value_that_a_later_call_may_read(model: type[nn.Module]) -> None:

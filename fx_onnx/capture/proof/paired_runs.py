@@ -177,13 +177,16 @@ class PairedRuns:
             _logger.debug("no line", exc_info=True)
         return numbers.line
 
-    def call(self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int) -> Any:
+    def call(
+        self, given: Callable[[Any], tuple[Any, Any]], on_meta: bool | None, number: int, continues: bool = False
+    ) -> Any:
         """Calls the module, which keeps the Python state that it leaves; returns what identifies its results.
 
         Args:
             given: Returns the arguments; its argument makes a tensor from one of the example and a shape.
             on_meta: Whether the call is on the meta device, or on fake tensors; with numbers for None.
             number: The number of the call; each has other arguments, and draws other random numbers.
+            continues: Whether tensors that the call before has made have what it has written into them.
 
         Raises:
             Undecidable: The call is not possible so.
@@ -191,7 +194,7 @@ class PairedRuns:
         if on_meta is not None:
             self._check_decidable(on_meta)
             self._branch = True  # each call takes the same branches
-            return self._run(self._call_module, partial(given, resized_empty), on_meta, number)[:2]
+            return self._run(self._call_module, partial(given, resized_empty), on_meta, number, continues)[:2]
         return self._results_of_numbers(self._call_module, *given(with_other_values(number)), seed=number)
 
     def _check_decidable(self, on_meta: bool) -> None:
@@ -200,11 +203,16 @@ class PairedRuns:
             raise Undecidable
 
     def _run(
-        self, run: Callable[..., Any], given: Callable[[], tuple[Any, Any]], on_meta: bool, number: int = 0
+        self,
+        run: Callable[..., Any],
+        given: Callable[[], tuple[Any, Any]],
+        on_meta: bool,
+        number: int = 0,
+        continues: bool = False,
     ) -> Any:
         """Returns the shapes of the results of a run, and what identifies the results and the buffers after it."""
         numbers, weights = self._numbers[on_meta], self._weights
-        numbers.begin(self._chosen, number, self._branch)
+        numbers.begin(self._chosen, number, self._branch, continues)
         with ExitStack() as stack:
             stack.enter_context(set_tracing_flags())
             with self._mode:

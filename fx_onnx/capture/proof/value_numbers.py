@@ -74,6 +74,7 @@ class ValueNumbers(TorchDispatchMode):
         self._places: dict[Hashable, int] = {}  # the number of the first view of these elements of a memory
         self._scalars: dict[int, Any] = {}  # the value of each number of a tensor that has one value, which is known
         self.versions: dict[int, int] = {}
+        self._given = set[int]()  # the memories of tensors that no operator has made
         self.conditions: list[Hashable] = []  # what chooses the branches of the run, in its order
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = self._call = 0
@@ -84,12 +85,18 @@ class ValueNumbers(TorchDispatchMode):
         self.line = ""
         self.made: dict[str, int] = {}  # the order of the symbols of sizes that depend on data, by name
 
-    def begin(self, chosen: Callable[[int], int] | None = None, call: int = 0, branch: bool = True) -> None:
-        """Forgets what the run before wrote; takes the sizes that depend on data, by order, and a branch of conditions.
+    def begin(
+        self, chosen: Callable[[int], int] | None = None, call: int = 0, branch: bool = True, continues: bool = False
+    ) -> None:
+        """Begins a run: takes the sizes that depend on data, by order, and a branch of conditions.
 
-        Runs of one call draw the same random numbers.
+        Runs of one call draw the same random numbers. What the run before wrote is forgotten, or in a run that
+        continues it, what it wrote into tensors that no operator has made.
         """
-        self.versions, self._draws, self._chosen, self._call, self._last = {}, 0, chosen, call, None
+        self._draws, self._chosen, self._call, self._last = 0, chosen, call, None
+        self.versions = {
+            memory: version for memory, version in self.versions.items() if continues and memory not in self._given
+        }
         self.conditions, self._branch = [], branch
 
     @property
@@ -166,6 +173,7 @@ class ValueNumbers(TorchDispatchMode):
     def _own_number(self, tensor: torch.Tensor) -> int:
         if id(tensor) not in self._tensors:
             contents = _contents(tensor)
+            self._given.add(storage_id(tensor))
             self.define(tensor, number := self.number("constant", str(tensor.dtype), contents))
             if not tensor.ndim and isinstance(contents, _Scalar):
                 self._scalars[number] = contents.value
@@ -272,6 +280,7 @@ class ValueNumbers(TorchDispatchMode):
                 copy = _anew(tensor).requires_grad_(tensor.requires_grad)
             self._copies[id(tensor)] = tensor, copy
             self.define(copy, self._own_number(tensor))
+            self._given.add(storage_id(copy))
         return self._copies[id(tensor)][1]
 
     def _define_result(self, schema: _Schema, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
