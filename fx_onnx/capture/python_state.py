@@ -18,6 +18,8 @@ import torch
 
 from fx_onnx.capture.patches.module_hooks import watch_calls
 from fx_onnx.capture.python_values import RANDOM, Place, PythonState, changed_leaves, kind_of_change, names_in
+from fx_onnx.messages.errors import CaptureError
+from fx_onnx.messages.message_ids import MessageId
 from fx_onnx.messages.source_lines import is_internal, is_library
 from fx_onnx.onnx_model import dtypes
 
@@ -52,7 +54,7 @@ class ChangedValue(NamedTuple):
         )
 
 
-_MAX_STATE = 2**20  # elements
+_MAX_STATE = 2**20  # the elements of a tensor that is copied; larger ones are weights
 _REMEDIES = {
     "tensor": "Register the tensor as a buffer.",
     "Python number": "Keep the number in a buffer.",
@@ -99,6 +101,9 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
     torch.export restores the attributes after the call of the model, so they are compared when it ends. Buffers that
     the forward makes are removed then, because the program does not have them. A tensor into which the forward writes
     what depends on no input, as in ``self.calls.add_(1)``, has a new value after the trace.
+
+    Raises:
+        CaptureError: The forward has written so into a large tensor, of which no copy was made.
     """
     changed, is_traced_call = ChangedValues(model), True
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
@@ -116,22 +121,35 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[ChangedValues]:
             module._buffers.update({name: None for name, value in own.items() if value is None})
         return result
 
-    all_values = (value for leaves in changed.state.values.values() for value in leaves.values())
-    tensors = [(value, value.detach().clone()) for value in all_values if _may_be_state(value)]
+    places = changed.state.values.items()
+    tensors = [(place, value) for place, leaves in places for value in leaves.values() if _may_be_state(value)]
+    copies = [(tensor, tensor.detach().clone()) for _, tensor in tensors if tensor.numel() <= _MAX_STATE]
+    large = [(*item, _version_of(item[1])) for item in tensors if item[1].numel() > _MAX_STATE]
     try:
         with watch_calls({model: compare}):
             yield changed
+        for place, tensor, version in large:
+            if _version_of(tensor) != version:
+                raise CaptureError(
+                    f"The forward writes to the tensor {place.name!r} of {place}, which is no buffer and has "
+                    f"{tensor.numel():,} elements, and the capture has changed its values; register it as a buffer.",
+                    id=MessageId.PYTHON_STATE,
+                )
     finally:
         changed.state.restore()
-        for tensor, old in tensors:
+        for tensor, old in copies:
             if not torch.equal(tensor, old):
                 tensor.detach().copy_(old)
 
 
+def _version_of(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version  # which nothing but inference mode may write to
+
+
 def _may_be_state(value: Any) -> bool:
-    """Returns whether a tensor has values that torch compares, and is small enough to copy: larger ones are weights."""
+    """Returns whether a value is a tensor with values that torch compares."""
     is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.is_quantized
-    return is_plain and not value.is_meta and value.numel() <= _MAX_STATE and not dtypes.is_packed(value.dtype)
+    return is_plain and not value.is_meta and not dtypes.is_packed(value.dtype)
 
 
 # --- what the code asks -----------------------------------------------------------------------------------------------

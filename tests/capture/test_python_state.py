@@ -380,6 +380,13 @@ def test_a_write_that_depends_on_no_input_starts_from_the_value_before_the_expor
     assert results == [model(torch.ones(2)).tolist() for _ in range(3)] == [[3, 3], [9, 9], [19, 19]]
 
 
+def test_a_write_into_a_large_tensor_is_refused() -> None:
+    model = CountsInPlace().eval()
+    model.calls = torch.zeros(2**20 + 1)
+    with pytest.raises(fx_onnx.CaptureError, match=r"the tensor 'calls' of CountsInPlace.*register it as a buffer"):
+        fx_onnx.export(model, (torch.ones(1),))
+
+
 def test_attributes_that_the_forward_creates_are_removed() -> None:
     model = New().eval()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
