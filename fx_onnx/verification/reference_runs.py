@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.capture.patches.weight_values import is_written
 from fx_onnx.capture.python_values import PythonState
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.errors import VerificationError
@@ -29,9 +30,10 @@ from fx_onnx.program.session import LoadedModel, flatten_outputs
 from fx_onnx.requests.scripts import is_script
 from fx_onnx.requests.user_outputs import result_specs
 from fx_onnx.sizes.dim_table import DimTable
+from fx_onnx.torch_internals.operators import nodes_of
 from fx_onnx.torch_internals.random_state import random_numbers_of
 from fx_onnx.torch_internals.threads import CAPTURE_LOCK
-from fx_onnx.torch_internals.torch_private import pytree, storage_id
+from fx_onnx.torch_internals.torch_private import HigherOrderOperator, pytree, storage_id
 from fx_onnx.verification.tensor_comparison import Difference, Tolerance, differences_of
 
 __all__ = [
@@ -194,10 +196,11 @@ def expected_outputs(
     """
     args, kwargs = copied((args, kwargs))
     # torch.cond compiles while it runs eagerly.
-    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module), random_numbers_of(exported):
+    state = _written(module, exported)
+    with CAPTURE_LOCK, torch.no_grad(), _restored_state(module, state.values()), random_numbers_of(exported):
         given = _inputs_by_name(exported, args, kwargs)
         result = copied(module(*args, **kwargs))
-        state = copied({**given, **_buffers(module)})
+        state = copied({**given, **state, **_buffers(module)})
     if exported is not None:
         captured = len(result_specs(exported))
         returned = len(pytree.tree_leaves(result))
@@ -279,9 +282,31 @@ def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
     return dict(module.named_buffers(remove_duplicate=False)) if isinstance(module, torch.nn.Module) else {}
 
 
+def _written(module: Callable[..., Any], exported: ExportedProgram | None) -> dict[str, torch.Tensor]:
+    """Returns the buffers of a module, and the parameters into which its captured program writes."""
+    if not isinstance(module, torch.nn.Module):
+        return {}
+    names = () if exported is None else _written_weights(exported)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return {**_buffers(module), **{name: parameters[name] for name in names if name in parameters}}
+
+
+def _written_weights(exported: ExportedProgram) -> set[str | None]:
+    """Returns the names of the parameters and buffers into which a captured program writes, or its regions may."""
+    schemas = (getattr(node.target, "_schema", None) for node in nodes_of(exported) if node.graph is not exported.graph)
+    regions_write = any(schema is not None and schema.is_mutable for schema in schemas)
+
+    def may_be_written(node: torch.fx.Node) -> bool:
+        in_region = regions_write and any(isinstance(user.target, HigherOrderOperator) for user in node.users)
+        return in_region or is_written(node)
+
+    written = {node.name for node in exported.graph.find_nodes(op="placeholder") if may_be_written(node)}
+    return {spec.target for spec in exported.graph_signature.input_specs if spec.arg.name in written}
+
+
 @contextmanager
-def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
-    """Restores the buffers of the module at the end, and its Python values at any depth; also what its forward assigns.
+def _restored_state(module: Callable[..., Any], written: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Restores tensors of the module at the end, and its Python values at any depth; also what its forward assigns.
 
     Of a TorchScript module these are numbers and texts.
     """
@@ -289,7 +314,7 @@ def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
         yield
         return
     state = PythonState(module)
-    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    before = [(tensor, tensor.detach().clone()) for tensor in written]
     scripts = [
         (owner, name, getattr(owner, name))
         for owner in filter(is_script, module.modules())
@@ -299,8 +324,8 @@ def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         state.restore()
-        for buffer, values in before:
-            buffer.copy_(values)
+        for tensor, values in before:
+            tensor.copy_(values)
         for owner, name, old in scripts:
             if isinstance(old, int | float | str | torch.Tensor | None) and getattr(owner, name, owner) is not old:
                 setattr(owner, name, old)
@@ -312,15 +337,16 @@ def _restored_state(module: Callable[..., Any]) -> Iterator[None]:
 def lifted_arguments(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
     """Returns the arguments of the FX graph: weights, buffers and constants, then the user's arguments.
 
-    All except parameters are copied, because the graph may write to them.
+    All except parameters that it does not write to are copied.
     """
     user = iter(user_leaves(exported, args, kwargs or {}))
-    values: list[Any] = []
+    values, written = list[Any](), _written_weights(exported)
     for spec in exported.graph_signature.input_specs:
         if spec.kind == InputKind.USER_INPUT or spec.target is None:
             values.append(copied(next(user)))
         else:
             state = exported.state_dict if spec.target in exported.state_dict else exported.constants
             value = state[spec.target]
-            values.append(value if spec.kind == InputKind.PARAMETER else copied(value))
+            is_kept = spec.kind == InputKind.PARAMETER and spec.target not in written
+            values.append(value if is_kept else copied(value))
     return values

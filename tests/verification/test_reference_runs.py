@@ -55,6 +55,36 @@ def test_the_module_and_its_buffers_are_as_before() -> None:
         expected_outputs(program, (torch.ones(2),), {}, lambda x: (x, x))
 
 
+class WritesWeight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return x * self.weight
+
+
+class Renormalizes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3, max_norm=0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.embedding(x.long())
+
+
+@pytest.mark.parametrize("model", [WritesWeight, Renormalizes])
+def test_weights_that_the_forward_writes_are_as_before(model: type[nn.Module]) -> None:
+    module = model()
+    (before,) = (weight.detach().clone() for weight in module.parameters())
+    program, _ = exported(module)
+    assert program.verify() and program.verify(torch.zeros(2))
+    (weight,) = module.parameters()
+    assert torch.equal(weight, before)
+
+
 class Steps(nn.Module):
     def __init__(self) -> None:
         super().__init__()
