@@ -61,7 +61,7 @@ def linalg_norm(
 
 @decomposes(aten.linalg_cond.default)
 def linalg_cond(self: Tensor, p: float | None = None) -> Tensor:
-    """Returns a norm of matrices times that of their inverses; the norm of an inverse that does not exist is infinite.
+    """Returns a norm of matrices times that of their inverses; it is infinite without an inverse.
 
     For singular values, it is the largest one divided by the smallest one. It is 0 for empty matrices.
     """
@@ -73,6 +73,6 @@ def linalg_cond(self: Tensor, p: float | None = None) -> Tensor:
         ratio: Tensor = ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
         return ratio.sum(-1)
     inverse, error = torch.linalg.inv_ex(self)
-    inverse = inverse.masked_fill((error > 0).unsqueeze(-1).unsqueeze(-1), math.inf)
     product = linalg_matrix_norm(self, p) * linalg_matrix_norm(inverse, p)
+    product = product.masked_fill(error > 0, math.inf)
     return product if p > 0 else product.where(torch.full_like(product, self.shape[-1]) > 0, 0.0)

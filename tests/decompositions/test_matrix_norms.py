@@ -43,8 +43,10 @@ def test_condition_numbers(p: float | None) -> None:
     assert_matches_torch(aten.linalg_cond.default, randn(2, 0, 0), p)
 
 
-def test_the_condition_number_of_a_singular_matrix() -> None:
-    assert_matches_torch(aten.linalg_cond.default, torch.ones(3, 3).tril(-1), 1)
+@pytest.mark.parametrize("p", [1, -1, math.inf, -math.inf])
+def test_the_condition_number_of_a_singular_matrix(p: float) -> None:
+    assert_matches_torch(aten.linalg_cond.default, torch.ones(3, 3).tril(-1), p)
+    assert_matches_torch(aten.linalg_cond.default, torch.diag(torch.tensor([3.0, 0, -2])), p)
 
 
 @pytest.mark.parametrize(
