@@ -265,9 +265,13 @@ def redirect_torch_warnings() -> Iterator[None]:
 
 
 def _has_packed_sequence(error: Exception) -> bool:
-    """Returns whether a local variable in the traceback is a PackedSequence; torch's message does not mention it."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(isinstance(value, PackedSequence) for frame in frames for value in frame.f_locals.values())
+    """Returns whether a local variable in the traceback is a PackedSequence that the forward has not made.
+
+    torch's message does not mention it. One that the forward has made remembers its padded form.
+    """
+    values = (value for frame, _ in traceback.walk_tb(error.__traceback__) for value in frame.f_locals.values())
+    given = (value for value in values if type(value) is PackedSequence)
+    return any(not hasattr(value.batch_sizes, "padded_sequence") for value in given)
 
 
 def user_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch.export import AdditionalInputs, ExportedProgram
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.extension_points import rooms
 from fx_onnx.messages.arguments import check_mapping, check_names, counted
@@ -335,9 +336,14 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
     return args, dict(kwargs or {})
 
 
+def _is_whole(value: Any) -> bool:
+    """Returns whether a container is refused as one argument."""
+    return isinstance(value, PackedSequence) or pytrees.is_quantized_layer(value)
+
+
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises an ArgumentError for an argument that torch.export cannot take, or whose elements are packed."""
-    leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=pytrees.is_quantized_layer)
+    leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=_is_whole)
     for path, leaf in leaves:
         name = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
         if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
@@ -362,6 +368,8 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             remedy = "make it an attribute of the module"
             if kind == "numpy.ndarray":
                 remedy = "convert it with torch.from_numpy"
+            elif isinstance(leaf, PackedSequence):
+                remedy = "give the padded sequences and their lengths, and call pack_padded_sequence in the forward"
             elif not isinstance(leaf, torch.nn.Module):
                 remedy += ", or register its class with torch.export.register_dataclass"
             raise ArgumentError(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.export import Dim
+from torch.nn.utils.rnn import PackedSequence
 
 import fx_onnx
 from fx_onnx.messages.errors import ArgumentError
@@ -148,6 +149,12 @@ def _bad(message, *args, model=None, **options):
             "args[1] is a torch.nn.modules.linear.Linear, which an input of an ONNX model cannot be; make it an "
             "attribute of the module.",
             (X, LINEAR),
+        ),
+        _bad(
+            "args[0] is a torch.nn.utils.rnn.PackedSequence, which an input of an ONNX model cannot be; give the "
+            "padded sequences and their lengths",
+            (PackedSequence(torch.ones(3, 4), torch.tensor([1, 1, 1])),),
+            model=torch.nn.LSTM(4, 5),
         ),
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
         _bad("float4_e2m1fn_x2, whose elements torch does not copy; pass its bytes", (PACKED, Y)),
