@@ -27,7 +27,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +78,7 @@ _SAMPLE_TEXT = """
     deberta-v2 modernbert gemma2 xlnet mamba mamba2 falcon_mamba zamba2 jamba lfm2 recurrent_gemma rwkv bart detr
     whisper hubert dinov2 segformer
 """
+_RUNS = ("compare", "compare_numbers", "call")
 _PARTS = ("outside", "runs", "torch.onnx")
 SAMPLE = _SAMPLE_TEXT.split()
 """Networks, encoders, decoders, state space models, vision and speech."""
@@ -104,45 +104,28 @@ def torch_onnx(job: Job) -> None:
 
 
 @contextmanager
-def counted() -> Iterator[list[float]]:
-    """Yields the list of the CPU seconds of each call of torch.export in the context."""
+def timed(owner: Any, *names: str) -> Iterator[list[float]]:
+    """Yields the list of the CPU seconds of each call of some functions of a module or a class in the context."""
     found: list[float] = []
-    original = torch.export.export
 
-    def export(*args: Any, **kwargs: Any) -> Any:
-        start = time.process_time()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            found.append(time.process_time() - start)
+    def timer(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                found.append(time.process_time() - start)
 
-    torch.export.export = export
+        return call
+
+    originals = {name: getattr(owner, name) for name in names}
+    for name, function in originals.items():
+        setattr(owner, name, timer(function))
     try:
         yield found
     finally:
-        torch.export.export = original
-
-
-@contextmanager
-def proven() -> Iterator[list[float]]:
-    """Yields the list of the CPU seconds of each run of a module and its program in the context."""
-    found: list[float] = []
-    originals = {name: getattr(PairedRuns, name) for name in ("compare", "compare_numbers", "call")}
-
-    def timed(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        start = time.process_time()
-        try:
-            return run(*args, **kwargs)
-        finally:
-            found.append(time.process_time() - start)
-
-    for name, run in originals.items():
-        setattr(PairedRuns, name, partialmethod(partial(timed, run)))
-    try:
-        yield found
-    finally:
-        for name, run in originals.items():
-            setattr(PairedRuns, name, run)
+        for name, function in originals.items():
+            setattr(owner, name, function)
 
 
 def seconds(work: Callable[[Job], Any], job: Job) -> float:
@@ -161,7 +144,7 @@ def measure(name: str, rounds: int, static: bool, beside: bool) -> dict[str, Any
     job = JOBS[name]()
     if static:
         job = job._replace(dynamic_shapes=None)
-    with counted() as calls:
+    with timed(torch.export, "export") as calls:
         program = whole(job)
     reason = next(each.note for each in program.export_facts.stages if each.name == "capture")
     row: dict[str, Any] = {"name": name, "static": static, "captures": len(calls), "reason": reason}
@@ -174,7 +157,7 @@ def measure(name: str, rounds: int, static: bool, beside: bool) -> dict[str, Any
     times: list[tuple[float, ...]] = []
     for _ in range(rounds):
         alone = seconds(plain, job) if "fails" not in row else 0.0
-        with counted() as calls, proven() as runs:
+        with timed(torch.export, "export") as calls, timed(PairedRuns, *_RUNS) as runs:
             export = seconds(whole, job)
         other = seconds(torch_onnx, job) if beside else 0.0
         times.append((alone, export, export - sum(calls), sum(runs), other))
