@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -66,7 +66,6 @@ class PairedRuns:
         self.state = PythonState(model) if state is None and model is not None else state
         self._chosen: Callable[[int], int] | None = None
         self._branch = True
-        self._watch: ComparedSizes | None = None
         self.seen = ""
         """What happened in the last comparison, in a few words."""
         self.others: list[torch.fx.Node] = []
@@ -161,9 +160,17 @@ class PairedRuns:
 
     def compared_sizes(self, given: Callable[[], tuple[Any, Any]]) -> set[int]:
         """Returns the numbers that the module compares sizes with, on tensors of the meta device."""
-        mode = self._watch = ComparedSizes()
-        self.compare(given, on_meta=True)
-        self._watch = None
+        mode = ComparedSizes()
+
+        def run(*inputs: Any) -> Any:
+            with mode:
+                return self._run_module(*inputs)
+
+        for branch in self._branches:
+            self._branch = branch
+            with suppress(Exception):  # the forward is the user's code; what it compares before tells
+                self._check_decidable(on_meta=True)
+                self._run(run, given, on_meta=True)
         return mode.numbers
 
     def other_line(self, given: Callable[[], tuple[Any, Any]]) -> str:
@@ -329,8 +336,7 @@ class PairedRuns:
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         try:
-            with self._watch or nullcontext():
-                return self._call_module(args, kwargs, weights)
+            return self._call_module(args, kwargs, weights)
         finally:
             if self.state is not None:
                 self.state.restore()
