@@ -8,6 +8,7 @@ numbers. Here they are zeros too. What packs sequences for an RNN, LSTM or GRU i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,12 +25,9 @@ torch_pack, torch_pad = rnn.pack_padded_sequence, rnn.pad_packed_sequence
 _torch_encoder = nn.TransformerEncoder.forward
 
 
-def _pack(*args: Any, **kwargs: Any) -> Any:
-    return find("capture", "pack_padded_sequence")(*args, **kwargs)
-
-
-def _pad(*args: Any, **kwargs: Any) -> Any:
-    return find("capture", "pad_packed_sequence")(*args, **kwargs)
+def _in_room(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Calls the replacement of a function in the room of packed sequences."""
+    return find("capture", name)(*args, **kwargs)
 
 
 def _recurrent(torch_forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +35,7 @@ def _recurrent(torch_forward: Callable[..., Any]) -> Callable[..., Any]:
 
     def forward(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
         if isinstance(input, rnn.PackedSequence):
-            return find("capture", "recurrent layers")(torch_forward, self, input, hx)
+            return _in_room("recurrent layers", torch_forward, self, input, hx)
         return torch_forward(self, input, hx)
 
     return forward
@@ -83,8 +81,10 @@ def _makes_nested_tensors(encoder: nn.TransformerEncoder, src: Tensor) -> bool:
 
 _PACKED = "torch reads in Python how many sequences are active at each step."
 PATCHES = (
-    Patch("torch.nn.utils.rnn:pack_padded_sequence", _pack, _PACKED, strict=False),
-    Patch("torch.nn.utils.rnn:pad_packed_sequence", _pad, _PACKED, strict=False),
+    *(
+        Patch(f"torch.nn.utils.rnn:{name}", partial(_in_room, name), _PACKED, strict=False)
+        for name in ("pack_padded_sequence", "pad_packed_sequence")
+    ),
     *(
         Patch(f"torch.nn.modules.rnn:{kind.__name__}.forward", Around(_recurrent), _PACKED, strict=False, layer=kind)
         for kind in (nn.RNN, nn.LSTM, nn.GRU)
